@@ -14,9 +14,9 @@ from rich.console import Console
 
 import pullback as pb
 from pullback import cli
-from pullback.errors import ArgumentError, DtypeError
+from pullback.errors import ArgumentError, DeviceError, DtypeError
 from pullback.ops import load_all_ops
-from pullback.tools.certify import DTYPES, EXCEPTIONS, ROLES, certify_ops
+from pullback.tools.certify import DTYPES, EXCEPTIONS, ROLES, certify_ops, device_roles
 from pullback.tools.certify.high_precision import scalar_function
 from pullback.tools.certify.oracles.random_draws import threefry
 from pullback.tools.certify.oracles.structural import index_pairs
@@ -280,3 +280,29 @@ def test_command_knows_ops_by_name(console):
     assert cli.main(["certify", "nonsense"], console) == 2
     assert "nonsense" in console.file.getvalue()
     assert DTYPES == ("float64", "float32", "complex128")
+
+
+def test_a_device_is_certified_against_the_cpu(console):
+    """The CPU stands for the device: what is compared, and what is left out, is the same."""
+    report = certify_ops(["sin", "svd", "equal", "random_bits"], ["float64", "complex128"], device_roles("cpu"))
+    assert report, str(report)
+    assert report.rows["sin"].keys() == {"on cpu", "compiled on cpu"}
+    assert report.rows["sin"]["on cpu"].cases == 5  # nothing in complex numbers
+    assert cli.main(["certify", "sin", "--device", "cpu", "--dtype", "float32"], console) == 0
+    assert "compiled on cpu" in console.file.getvalue()
+
+
+def test_a_device_of_a_function_adds_two_roles():
+    report = pb.certify(lambda x, n, k: pb.sin(x)[:n] * k, X, 2, np.arange(2), device="cpu")
+    assert report, str(report)
+    assert list(report.rows["<lambda>"])[-2:] == ["on cpu", "compiled on cpu"]
+    branching = pb.certify(lambda x: x * x if x > 0 else -x, 1.5, device="cpu")
+    assert "on cpu" in branching.rows["<lambda>"]
+    assert "compiled on cpu" not in branching.rows["<lambda>"]
+
+
+def test_an_unknown_device_is_refused(console):
+    with pytest.raises(DeviceError, match="no device 'tpu'"):
+        device_roles("tpu")
+    assert cli.main(["certify", "sin", "--device", "tpu"], console) == 2
+    assert "tpu" in console.file.getvalue()

@@ -16,6 +16,7 @@ from pullback.compile import cache as code
 from pullback.data import digits
 from pullback.ops import load_all_ops
 from pullback.program.passes import PASSES
+from pullback.tools import gpu_check
 from pullback.tools.compile_stages import parse_arguments
 
 
@@ -49,6 +50,30 @@ def test_doctor_says_how_to_get_what_is_missing_and_survives_what_is_broken(cons
     assert "not installed (extra jit)" in printed(console)
     assert "pip install 'pullback[NAME]'" in printed(console)
     assert "RuntimeError: driver [too] old" in printed(console)
+
+
+def test_doctor_tries_the_gpu_where_there_is_one(console, monkeypatch):
+    monkeypatch.setattr(cli, "count_gpus", lambda: 0)
+    assert cli.main(["doctor"], console) == 0
+    assert "everything runs on the CPU" in printed(console)
+    monkeypatch.setattr(cli, "count_gpus", lambda: 1)
+    monkeypatch.setattr(gpu_check, "describe_versions", missing)
+    monkeypatch.setattr(gpu_check, "DEVICE", "cpu")  # stands for the GPU: the same programs are compiled and compared
+    assert cli.main(["doctor"], console) == 1  # CuPy is missing, which is said
+    found = {finding.name: finding for finding in gpu_check.check_gpu()}
+    assert not found["versions"].ok
+    assert all(found[name].found.startswith("right to") for name in ("kernel", "product", "graph"))
+
+
+def test_doctor_notices_a_wrong_result(monkeypatch):
+    monkeypatch.setattr(gpu_check, "DEVICE", "cpu")
+    monkeypatch.setattr(gpu_check, "jit", lambda f: lambda *args: f(*args) * 1.001)
+    with pytest.raises(ArithmeticError, match="off by"):
+        gpu_check.check_product()
+    calls = iter(range(9))
+    monkeypatch.setattr(gpu_check, "jit", lambda f: lambda *args: f(*args) + np.float32(1e-6) * next(calls))
+    with pytest.raises(ArithmeticError, match="different bits"):
+        gpu_check.check_kernel()
 
 
 def test_ops_lists_every_record(console):

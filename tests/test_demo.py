@@ -18,7 +18,7 @@ import pullback as pb
 from pullback import cli, demo
 from pullback.compile.cpu import target as cpu_target
 from pullback.compile.cpu.runtime import link
-from pullback.demo import peers
+from pullback.demo import gpu_page, peers
 from pullback.demo.network import BATCH, init_parameters, iter_batches, load_shuffled_digits, loss
 from pullback.demo.single_thread import one_thread
 from pullback.demo.training import CompiledTrainer, TapeTrainer, train
@@ -46,6 +46,19 @@ def test_it_learns_by_tape_and_compiled(ran):
     assert found.accuracy >= 0.9
     assert f"{found.tape.accuracy:.1%} by tape, {found.compiled.accuracy:.1%} compiled" in text
     assert found.native == link.has_llvm()
+
+
+def test_a_gpu_gets_a_page_of_its_own(ran):
+    """The CPU stands for the device: the same steps, another page."""
+    found, _, _ = ran
+    random = np.random.default_rng(0)
+    data, start = load_shuffled_digits(random), init_parameters(random)
+    path = gpu_page.write_gpu_page(found, data, start, 0, "cpu")
+    assert path.name == "page-gpu.html"
+    reader = read_page(path.read_text())
+    assert reader.count["svg"] == 2
+    assert f"{found.compiled.accuracy:.1%}" in path.read_text()
+    assert "0e+00" in path.read_text()  # no difference from the CPU's losses
 
 
 def test_both_ways_take_the_same_steps(ran):

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from pages import read_picture
 
+from pullback.tools.gpu_check import count_gpus
+
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 EXPECTED = re.compile(r"  # -> (.*)$", re.MULTILINE)
@@ -19,6 +21,8 @@ PAGES = sorted(
     for path in (ROOT / folder).glob("*.md")
     if BLOCK.search(path.read_text())
 )
+#: The first line of a page whose code runs on a GPU only.
+NEEDS_GPU = "<!-- The code of this page needs a GPU. -->\n"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 #: Settings for examples that take longer by default than a test should.
 SMALLER: dict[str, dict[str, int]] = {
@@ -54,6 +58,10 @@ def test_readme_blocks_stand_alone(number):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_docs_pages_run_top_to_bottom(page):
     namespace: dict[str, object] = {}
+    for block in blocks(page):
+        compile(block, str(page), "exec")
+    if page.read_text().startswith(NEEDS_GPU) and not count_gpus():
+        pytest.skip("no GPU")
     for block in blocks(page):
         run(block, page, namespace)
 

@@ -172,8 +172,9 @@ from .program.ir import Program as Program
 from .saving.checkpoints import Checkpoints as Checkpoints
 from .saving.save_load import load as load, load_metadata as load_metadata, save as save
 from .settings import (
-    enable_grad as enable_grad, inference_mode as inference_mode,
+    enable_grad as enable_grad, get_matmul_precision as get_matmul_precision, inference_mode as inference_mode,
     is_grad_enabled as is_grad_enabled, native as native, no_grad as no_grad, set_grad_enabled as set_grad_enabled,
+    set_matmul_precision as set_matmul_precision,
 )
 from .tape.anomaly import detect_anomaly as detect_anomaly
 from .tape.backward import gradients as gradients

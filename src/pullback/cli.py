@@ -28,10 +28,11 @@ from pullback.compile import cache
 from pullback.compile.cpu.runtime.entry import is_abi_supported
 from pullback.compile.cpu.runtime.link import vector_bytes
 from pullback.compile.threads import get_num_threads
-from pullback.errors import ArgumentError, PullbackError
+from pullback.errors import ArgumentError, DeviceError, PullbackError
 from pullback.ops import load_all_ops
-from pullback.tools.certify import DTYPES, certify_ops
+from pullback.tools.certify import DTYPES, ROLES, certify_ops, device_roles
 from pullback.tools.compile_stages import STAGES, passes_text, stage_text
+from pullback.tools.gpu_check import check_gpu, count_gpus
 
 
 class Component(NamedTuple):
@@ -88,6 +89,8 @@ def build_parser() -> argparse.ArgumentParser:
     certify_parser = add("certify", run_certify, "check every derivative of every op in every role")
     certify_parser.add_argument("names", nargs="*", metavar="op", help="ops to check (all)")
     certify_parser.add_argument("--dtype", action="append", choices=DTYPES, help="check in this dtype only")
+    certify_parser.add_argument("--device", metavar="DEVICE",
+                               help='only value, jvp and vjp on this device ("cuda") against the CPU')  # fmt: skip
     certify_parser.add_argument("--write", type=Path, action="append", default=[], metavar="FILE",
                                help="write the table too; .md and .json by the suffix, else text")  # fmt: skip
 
@@ -115,7 +118,21 @@ def run_doctor(console: Console, _: argparse.Namespace) -> int:
     for part in COMPONENTS:
         table.add_row(part.name, describe_component(part), part.enables)
     console.print(table)
-    return 0
+    return print_gpu_findings(console)
+
+
+def print_gpu_findings(console: Console) -> int:
+    """Where there is a GPU, what runs on it; fails if something does not."""
+    if not count_gpus():
+        console.print("No NVIDIA GPU that CuPy can use: everything runs on the CPU.", highlight=False)
+        return 0
+    table, failed = Table("on the GPU", "found", title="one kernel, one product, one graph"), False
+    for finding in check_gpu():
+        color = "green" if finding.ok else "red"
+        table.add_row(finding.name, f"[{color}]{escape(finding.found)}[/{color}]")
+        failed |= not finding.ok
+    console.print(table)
+    return int(failed)
 
 
 def describe_component(part: Component) -> str:
@@ -151,8 +168,9 @@ def run_certify(console: Console, chosen: argparse.Namespace) -> int:
     """Prints the table; fails if a role fails."""
     try:
         with console.status("certifying") as status:
-            report = certify_ops(chosen.names, chosen.dtype or DTYPES, watch=lambda name: status.update(name))
-    except ArgumentError as error:
+            roles = device_roles(chosen.device) if chosen.device else ROLES
+            report = certify_ops(chosen.names, chosen.dtype or DTYPES, roles, watch=lambda name: status.update(name))
+    except (ArgumentError, DeviceError) as error:
         console.print(str(error), markup=False)
         return 2
     console.print(str(report), markup=False, highlight=False, soft_wrap=True)

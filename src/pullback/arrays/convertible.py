@@ -51,7 +51,8 @@ class ConvertibleValue(Value):
         """
         if self.node is not None and depends_on_running_call(self.node):
             self._require_untracked(what)
-        return self._concrete_array(what)
+        array = self._concrete_array(what)
+        return array if type(array) is np.ndarray else to_host(array)
 
     def _bare_array(self, what: str) -> Any:
         self._require_untracked(what)
@@ -66,7 +67,7 @@ class ConvertibleValue(Value):
     def numpy(self) -> NDArray[Any]:
         """The values as a read-only NumPy array that shares memory; `.numpy().copy()` may be written to."""
         array = self._bare_array("numpy()")
-        found: NDArray[Any] = array.get() if device_of(array) != "cpu" else read_only_view(array)
+        found: NDArray[Any] = to_host(array) if device_of(array) != "cpu" else read_only_view(array)
         return found
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:

@@ -35,7 +35,7 @@ class Spec:
 
     `plain` is a small number where the eager fast path applies (real NumPy floats), else None; `inexact` says
     whether such values can carry derivatives. `number` is the spec's own where call plans apply (`ops/plans.py`): to
-    real NumPy arrays, and with a minus sign to such tensors made under `inference_mode`; else it is 0.
+    real arrays, and with a minus sign to such tensors made under `inference_mode`; else it is 0.
     """
 
     __slots__ = (
@@ -50,7 +50,7 @@ class Spec:
         self.weak = weak
         self.inexact = is_inexact(self.dtype)
         self.plain: int | None = None
-        self.number = next(_numbers) if device == "cpu" and weak is None and self.dtype.kind in "biuf" else 0
+        self.number = next(_numbers) if weak is None and self.dtype.kind in "biuf" else 0
         if device == "cpu" and weak is None and self.dtype in PLAIN_KINDS:
             self.plain = 2 * PLAIN_KINDS.index(self.dtype) + (not self.shape)
         self.scalars: dict[float, Any] = {}

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.backends import is_array, is_device_array
 from ..arrays.call_site import known_files, user_line
 from ..arrays.node import Node
 from ..arrays.protect import as_immutable
@@ -191,7 +192,7 @@ class Recorder:
         self._constants = constants
         #: Arrays that their owner may still write to.
         self._bare = [i for i, mark in enumerate(marks) if mark == ARRAY]
-        specs = tuple(make_spec(s.shape, s.dtype) for s in recording.of.out_specs)
+        specs = tuple(make_spec(s.shape, s.dtype, s.device) for s in recording.of.out_specs)
         self._count = len(specs)
         several = recording.of.reached(self._needs) if len(specs) > 1 else []
         self._parts = [(i, recording.parts[i], specs[i]) for i in several]
@@ -261,9 +262,9 @@ class Recorder:
 
 def _lay_out(x: Any) -> Any:
     """An input as native code takes it: views that are not contiguous are copied."""
-    if type(x) is _ndarray:
-        return as_native_contiguous(x, spec_of(x))
-    if type(x) is not Tensor or type(x.value) is not _ndarray:
+    if type(x) is not Tensor:
+        return as_native_contiguous(x, spec_of(x)) if is_array(x) else x
+    if not is_array(x.value):
         return x
     value = as_native_contiguous(x.value, x.spec)
     return x if value is x.value else x.with_parts(value)
@@ -273,9 +274,9 @@ def _mark_inputs(inputs: Sequence[Any]) -> bytes | None:
     """What each input is; None if one is neither an array nor a tensor over one."""
     marks = bytearray()
     for x in inputs:
-        if type(x) is _ndarray:
+        if type(x) is _ndarray or is_device_array(x):
             marks.append(ARRAY)
-        elif type(x) is Tensor and type(x.value) is _ndarray:
+        elif type(x) is Tensor and (type(x.value) is _ndarray or is_device_array(x.value)):
             marks.append(CONSTANT if x.node is None else TRACKED)
         else:
             return None

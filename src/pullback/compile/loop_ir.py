@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.backends import namespace_of
 from ..program.ir import Symbol
 
 
@@ -212,7 +213,8 @@ def visits_once(kernel: Kernel, strides: tuple[int, ...]) -> bool:
 class Product:
     """out = alpha * left @ right + beta * out, a matrix product for each element of the batch.
 
-    Layouts are (batch, rows, columns); a stride of zero along the batch repeats a matrix. The batch may be cut into
+    Layouts are (*batch, rows, columns), with one axis for the batch or a few, as many as the target takes; a stride of
+    zero along one repeats a matrix. The columns of `out` are contiguous. The first axis of the batch may be cut into
     `blocks` that run at the same time.
     """
 
@@ -223,11 +225,25 @@ class Product:
     beta: float = 0.0
     blocks: int = 1
 
+    @property
+    def count(self) -> int:
+        """The number of matrix products."""
+        return math.prod(self.out.shape[:-2])
+
     def reads(self) -> list[Buffer]:
         return [self.left.buffer, self.right.buffer, *([self.out.buffer] if self.beta else [])]
 
     def writes(self) -> list[Buffer]:
         return [self.out.buffer]
+
+
+def product_operands(step: Product) -> tuple[Layout, Layout]:
+    """The left and right matrices of a product, sized by its result and depth: inside of blocks a layout may be that of
+    the whole, of which each block takes the first rows after its offset.
+    """
+    *batch, rows, columns = step.out.shape
+    depth = step.left.shape[-1]
+    return replace(step.left, shape=(*batch, rows, depth)), replace(step.right, shape=(*batch, depth, columns))
 
 
 @dataclass(eq=False, slots=True)
@@ -296,15 +312,14 @@ class Host:
         """Run the op, on flat arrays of its buffers."""
 
         def as_array(layout: Layout) -> Any:
-            dtype = layout.buffer.dtype
-            if not layout.size:
-                return np.empty(layout.shape, dtype)
-            if layout.is_whole:
+            flat = flat_array(layout.buffer)
+            if layout.is_whole or not layout.size:
                 # a row of a stack has the other rows behind it
-                return flat_array(layout.buffer)[: layout.size].reshape(layout.shape)
+                return flat[: layout.size].reshape(layout.shape)
             # a layout may be any strided part of its buffer
-            strides = tuple(s * dtype.itemsize for s in layout.strides)
-            return np.lib.stride_tricks.as_strided(flat_array(layout.buffer)[layout.offset :], layout.shape, strides)
+            strides = tuple(s * flat.itemsize for s in layout.strides)
+            tricks = namespace_of([flat]).lib.stride_tricks
+            return tricks.as_strided(flat[layout.offset :], layout.shape, strides)
 
         found = self.call(*(as_array(a) if isinstance(a, Layout) else a for a in self.args))
         for value, layout in zip(found if type(found) is tuple else (found,), self.outs, strict=True):
@@ -314,12 +329,13 @@ class Host:
 @dataclass(eq=False, slots=True)
 class Blocks:
     """Steps that run `count` times, advancing in some buffers by `moves` elements each time. What one of them writes
-    for the next then stays in a near cache.
+    for the next then stays in a near cache, or in registers: what is `unread` after them need not be written.
     """
 
     count: int
     steps: list[Kernel | Product]
     moves: dict[Buffer, int]
+    unread: frozenset[Buffer] = frozenset()
 
     def reads(self) -> list[Buffer]:
         return [b for step in self.steps for b in step.reads()]

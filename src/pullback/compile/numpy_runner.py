@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
+from ..arrays.backends import device_context, namespace_on
 from ..arrays.spec import spec_of
 from ..program.ir import Program
 from ..program.run import run
@@ -18,19 +17,24 @@ class NumpyRunner:
     compilation = None
     direct = None
 
-    def __init__(self, program: Program, donated: dict[int, int]) -> None:
+    def __init__(self, program: Program, donated: dict[int, int], why_fallback: str = "") -> None:
         self.program = program
+        self.why_fallback = why_fallback
         self.donated = donated
-        self.dtypes = [spec_of(o).dtype for o in program.outputs]
+        self.specs = [spec_of(o) for o in program.outputs]
+        devices = [s.spec.device for s in program.inputs if s.spec.device != "cpu"]
+        self.device = devices[0] if devices else "cpu"
 
     @property
     def workspace(self) -> list[Any]:
         return []
 
     def run(self, arrays: Sequence[Any]) -> list[Any] | None:
-        found = run(self.program, arrays)
-        outs = [np.array(x, dtype) for x, dtype in zip(found, self.dtypes, strict=True)]
-        for result, number in self.donated.items():
-            np.copyto(arrays[number], outs[result])
-            outs[result] = arrays[number]
+        with device_context(self.device):
+            found = run(self.program, arrays)
+            # a result may be an argument, or a view of one
+            outs = [namespace_on(s.device).array(x, s.dtype) for x, s in zip(found, self.specs, strict=True)]
+            for result, number in self.donated.items():
+                arrays[number][...] = outs[result]
+                outs[result] = arrays[number]
         return outs

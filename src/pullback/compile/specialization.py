@@ -6,11 +6,12 @@ import functools
 import logging
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..arrays.backends import device_of, is_device_array, namespace_of
 from ..arrays.html_text import escape, html_folded
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor
@@ -26,7 +27,7 @@ from ..ops.op import Op
 from ..program.constants import is_unchanged
 from ..program.ir import Program, Symbol
 from ..program.passes import optimize
-from ..settings import installed, override_modes
+from ..settings import get_matmul_precision, installed, override_modes
 from ..transforms.boundary import unwrap_to_level
 from . import cache
 from .as_op import CompiledOp
@@ -43,7 +44,7 @@ from .stage.closure_walk import snapshot_closure
 from .stage.fingerprint import fingerprint
 from .stage.trace import refuse_side_effects, trace_function
 from .target import ANOTHER_SIZE, COMPILER, Compilation, Options, Runner
-from .targets import explain_fallback, make_runner
+from .targets import library_of, make_runner
 
 if TYPE_CHECKING:
     from .jit import Jitted
@@ -124,7 +125,7 @@ class Specialization:
         runner = vars(self).get("code")
         if runner is None:
             return "only traced yet"
-        return "NumPy" if runner.compilation is None else "native code"
+        return library_of(self.staged) if runner.compilation is None else "native code"
 
     @lazy
     def graph(self) -> Program:
@@ -187,7 +188,8 @@ class Specialization:
     def is_prepared(self) -> bool:
         """Whether native code takes the inputs as they are: captured arrays, and arguments that fit."""
         arrays = [c for c in self.captured if type(c) is not Tensor]
-        prepared = all(type(c) is _ndarray and as_native_contiguous(c, spec_of(c)) is c for c in arrays)
+        known = all(type(c) is _ndarray or is_device_array(c) for c in arrays)
+        prepared = known and all(as_native_contiguous(c, spec_of(c)) is c for c in arrays)
         return prepared and self.ambient_limit is None and all(s.weak is None for s in self.specs)
 
     @lazy
@@ -230,7 +232,8 @@ class Specialization:
         key = fingerprint(self.graph)
         if key is None:
             return self._make_runner(options)
-        whole = (key, tuple(self.donated.items()), self.fast, self.limit, self.lines is None)
+        precision = matmul_precision_on(self.specs)
+        whole = (key, tuple(self.donated.items()), self.fast, self.limit, self.lines is None, precision)
         if whole not in self.codes:
             if len(self.codes) >= _CODES:
                 self.codes.clear()
@@ -253,10 +256,11 @@ class Specialization:
         self.seconds += time.perf_counter() - start
         if (c := runner.compilation) is None:
             _LOG.info(
-                "jit: %s(%s) runs on NumPy, op by op: %s",
+                "jit: %s(%s) runs on %s, op by op: %s",
                 self.name,
                 ", ".join(map(str, self.specs)),
-                explain_fallback(),
+                library_of(self.staged),
+                runner.why_fallback,
             )
         else:
             # what takes long is news
@@ -295,9 +299,10 @@ class Specialization:
         arrays = [as_native_contiguous(v, s) for v, s in zip(values, self.specs, strict=True)]
         taken: set[int] = set()
         for number in self.donated.values():
-            shared = any(np.may_share_memory(arrays[number], a) for i, a in enumerate(arrays) if i != number)
-            if keep or shared or id(arrays[number]) in taken or not arrays[number].flags.writeable:
-                arrays[number] = arrays[number].copy()
+            array = arrays[number]
+            shared = any(_may_share_memory(array, a) for i, a in enumerate(arrays) if i != number)
+            if keep or shared or id(array) in taken or not getattr(array.flags, "writeable", True):
+                arrays[number] = array.copy()
             taken.add(id(arrays[number]))
         call = ProgramCall(f"jit {self.name}", arrays, lambda: self.code.workspace)
         return installed().run_program(call, functools.partial(self._run_code, arrays))
@@ -336,6 +341,11 @@ class Specialization:
     @property
     def llvm(self) -> str:
         """The LLVM text before it is optimised."""
+        return self.text
+
+    @property
+    def text(self) -> str:
+        """What the target's compiler takes: LLVM text for a CPU, CUDA C for a GPU."""
         return self._compilation().runner.text  # type: ignore[no-any-return]
 
     @property
@@ -349,9 +359,15 @@ class Specialization:
     def _compilation(self) -> Compilation:
         if self.code.compilation is None:
             raise ArgumentError(
-                f"jit: {self.name} runs on NumPy, and there is no native code to show: {explain_fallback()}."
+                f"jit: {self.name} runs on {library_of(self.staged)}, and there is no native code to show: "
+                f"{self.code.why_fallback}."
             )
         return self.code.compilation
+
+
+def matmul_precision_on(specs: Iterable[Spec]) -> str | None:
+    """How matrix products are rounded where arrays of these specs are; None where that cannot be chosen."""
+    return get_matmul_precision() if any(s.device != "cpu" for s in specs) else None
 
 
 def ambient_memory_limit() -> int | None:
@@ -362,6 +378,11 @@ def ambient_memory_limit() -> int | None:
 
 def function_name(f: Any) -> str:
     return getattr(f, "__name__", type(f).__name__)
+
+
+def _may_share_memory(a: Any, b: Any) -> bool:
+    """Whether two arrays may overlap; on different devices they do not."""
+    return device_of(a) == device_of(b) and bool(namespace_of([a]).may_share_memory(a, b))
 
 
 def _call_never(leaves: Sequence[Any]) -> None:

@@ -14,7 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import pullback as pb
+from pullback.tools.gpu_check import count_gpus
 
+from .gpu_page import write_gpu_page
 from .machine import describe_machine
 from .memory_use import measure_compiled_memory, measure_tape_memory
 from .network import BATCH, Digits, init_parameters, load_shuffled_digits, loss
@@ -66,6 +68,10 @@ def _run(steps: int, seed: int, console: Console, path: Path, peers: bool) -> De
     drawing = pb.tools.draw(loss(layers, *batch), form="svg", names=names)
     build_page(found, data, compiled, gradients, profile, drawing).save(path)
     print_report(found, console)
+    if count_gpus():
+        with console.status("training on the GPU"):
+            second = write_gpu_page(found, data, start, seed, "cuda:0")
+        console.print(f"The same on the GPU: {second}", highlight=False, soft_wrap=True)
     return found
 
 

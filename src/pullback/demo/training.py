@@ -96,7 +96,7 @@ class CompiledTrainer(Trainer):
     name = "compiled"
 
     def __init__(self, params: Any) -> None:
-        mine = map_tree(np.copy, params)
+        mine = map_tree(lambda x: x.copy(), params)
         self.call = pb.jit(training_step, donate_argnums=(0, 1))
         self.params_and_state = (mine, adam_rule().init(mine))
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..arrays.backends import is_array, move_array
+from ..arrays.devices import normalize_device
 from ..arrays.dtypes import NAMES, as_dtype
-from ..arrays.namespace import normalize_device
 from ..arrays.scope import current_scope
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, tensor

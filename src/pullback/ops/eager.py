@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.backends import move_array
 from ..arrays.node import Node
 from ..arrays.size import Size
-from ..arrays.spec import Spec
-from ..arrays.tensor import Tensor
+from ..arrays.spec import Spec, spec_of
+from ..arrays.tensor import Tensor, wrap
 from ..arrays.value import Value
 from ..settings import PLAIN, UNRECORDED, modes
 from .dispatch import apply, as_value
@@ -73,7 +74,10 @@ def _planned_unary(op: Op) -> Any:
 def _planned_binary(op: Op, plans: Plans) -> Any:
     def function(x: Any, y: Any, /) -> Any:
         if type(x) is not Tensor or type(y) is not Tensor:
-            return apply(op, as_value(x), as_value(y))
+            pair = _with_gpu_constant(x, y)
+            if pair is None:
+                return apply(op, as_value(x), as_value(y))
+            x, y = pair
         key = (x.spec.number, y.spec.number)
         plan = plans.get(key)
         if plan and (run := plan.in_mode(modes())) is not None:  # type: ignore[union-attr]
@@ -228,6 +232,25 @@ def _compute_raw(op: Op, ufunc: Any, *arrays: Any) -> Any:
     except (TypeError, ValueError):
         return apply(op, *arrays)
     return value if type(value) is _ndarray else _asarray(value)
+
+
+def _with_gpu_constant(x: Any, y: Any) -> tuple[Tensor, Tensor] | None:
+    """A tensor on a GPU and a Python scalar as two tensors; None for any other arguments."""
+    spec = x.spec if type(x) is Tensor else y.spec if type(y) is Tensor else None
+    if spec is None or spec.device == "cpu" or not spec.number or not spec.inexact:
+        return None
+    number = y if type(x) is Tensor else x
+    if not (type(number) is float or type(number) is int):
+        return None
+    found = spec.scalars.get(number)
+    if found is None:
+        if not number or not math.isfinite(number) or abs(number) > np.finfo(spec.dtype).max:
+            return None  # as in `_weak_constant`
+        if len(spec.scalars) > 256:
+            spec.scalars.clear()
+        array = move_array(_asarray(number, spec.dtype), spec.device)
+        found = spec.scalars[number] = wrap(array, spec_of(array))
+    return (x, found) if type(x) is Tensor else (found, y)
 
 
 def _weak_constant(spec: Spec, number: Any) -> Any:

@@ -17,6 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from ..arrays.argument_checks import check_functions
+from ..arrays.backends import device_of, is_array
 from ..arrays.tensor import Tensor
 from ..arrays.trees import dict_key_order, flatten
 from ..arrays.value import Value
@@ -64,11 +65,12 @@ _TRANSFORMED = Declined("an argument belongs to a transform, which sees each op"
 class Call:
     """The arguments of one call: `key` says of which kind they are, `values` are the arrays and tensors among them."""
 
-    __slots__ = ("key", "values")
+    __slots__ = ("is_on_gpu", "key", "values")
 
     def __init__(self) -> None:
         self.key: list[Any] = []
         self.values: list[Any] = []
+        self.is_on_gpu = False
 
     def read(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Declined | None:
         """Read the arguments; the reason if they cannot run natively, whatever their numbers."""
@@ -85,8 +87,8 @@ class Call:
         # an array adds its shape and dtype to the key, a setting its class and value: no two kinds have one key
         kind = type(x)
         if kind is Tensor:
-            if type(x.value) is not _ndarray:
-                return _TRANSFORMED if isinstance(x.value, Value) else Declined("an argument is no NumPy array")
+            if type(x.value) is not _ndarray and (why := self._add_place(x.value)) is not None:
+                return why
             spec = x.spec
             if spec.plain is None and x.is_inference and modes().grad:
                 return _INFERENCE
@@ -104,10 +106,25 @@ class Call:
             return self._add_tree(x)
         return None
 
+    def _add_place(self, x: Any) -> Declined | None:
+        """The device of an array that is not NumPy's."""
+        if isinstance(x, Value):
+            return _TRANSFORMED
+        if not is_array(x):
+            return Declined("an argument is no NumPy array")
+        self.is_on_gpu = True
+        self.key.append(device_of(x))
+        return None
+
     def _add_tree(self, tree: Any) -> Declined | None:
         """A container, or a module: its structure is part of the kind."""
         if isinstance(tree, Value):
             return _TRANSFORMED
+        if is_array(tree):
+            why = self._add_place(tree)
+            self.key += (tree.shape, tree.dtype)
+            self.values.append(tree)
+            return why
         try:
             leaves, structure = flatten(tree)
             hash(structure)
@@ -165,10 +182,10 @@ class Fusion:
                 return _TRACED, []
             if mode.instruments is not None and mode.instruments.chooses_ops:
                 return _CHOSEN, []
-        if not has_compiler():
-            return _WITHOUT_COMPILER, []
         call = Call()
         why = call.read(args, kwargs)
+        if why is None and not call.is_on_gpu and not has_compiler():
+            why = _WITHOUT_COMPILER
         if why is not None:
             return why, []
         key = tuple(call.key)

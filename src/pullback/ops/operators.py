@@ -16,7 +16,7 @@ from ..arrays.value import Value
 from ..arrays.views import as_view, is_view, view_write_error
 from ..errors import ArgumentError, ArgumentTypeError, DtypeError, GraphError, ShapeError
 from ..settings import UNRECORDED, modes
-from . import functions
+from . import functions, placement
 from .contract import matrix_products
 from .dispatch import as_value
 from .eager import is_operand, operator_function
@@ -296,7 +296,7 @@ def install() -> None:
         "__invert__": pointwise.bitwise_invert, "__getitem__": indexing.getitem, "__iter__": _iterate,
         "__divmod__": _left_operator(lazy_function("elementwise.arithmetic", "divmod")),
         "__rdivmod__": _right_operator(lazy_function("elementwise.arithmetic", "divmod")),
-        "reshape": _reshape,
+        "reshape": _reshape, "to_device": placement.to_device,
         "T": property(_as_view_function(reshaping.permute_dims)),
         "mT": property(_as_view_function(reshaping.matrix_transpose)),
         "real": property(_as_view_function(pointwise.real)), "imag": property(_as_view_function(pointwise.imag)),

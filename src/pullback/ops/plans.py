@@ -2,7 +2,8 @@
 
 A plan holds the NumPy function with its parameters bound, the result's spec and the rules for each choice of tracked
 arguments, so a call computes, fills in a node and returns. `record` (`ops/record.py`) is the general path beside it,
-and a test holds the two equal. A plan is made the second time that a call is seen: many calls are made once.
+and a test holds the two equal. A plan is made the second time that a call is seen: many calls are made once. On a GPU
+the function is CuPy's, or a kernel of the op that is launched directly.
 """
 
 from __future__ import annotations
@@ -14,17 +15,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..arrays.backends import namespace_on
 from ..arrays.call_site import known_files, user_line
 from ..arrays.node import Node, PlannedCall
 from ..arrays.protect import as_immutable
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor
 from ..settings import COMMON_MODES, INFERENCE, PLAIN, UNRECORDED, Modes, modes
+from .lazy import lazy_function
 from .op import BOTH, OUT, PURE, SECOND, Op, StaticMark
 
 _getframe = sys._getframe
 _ndarray = np.ndarray
-_asarray = np.asarray
+#: An op's kernel on a GPU as a function of arrays; None if it has none for such specs.
+bind_kernel = lazy_function("cuda.eager", "bind_kernel", "compile")
 _NUMBERS = (float, int, bool)
 #: What static parameters of a planned call consist of; each of them equals nothing that means something else.
 _STATICS = (bool, int, str, np.dtype, type(None), StaticMark)
@@ -125,9 +129,9 @@ def make_plan(op: Op, args: Sequence[Any], static: dict[str, Any]) -> CallPlan |
     if not all(map(_is_fixed, static.values())) or not all(map(_is_common, args)):
         return None
     given = [spec_of(x) for x in args]
-    specs = tuple([make_spec(s.shape, s.dtype) if s.number < 0 else s for s in given])
+    specs = tuple([make_spec(s.shape, s.dtype, s.device) if s.number < 0 else s for s in given])
     out = op.spec(*specs, **static)
-    if type(out) is not Spec or out.device != "cpu":
+    if type(out) is not Spec or any(s.device != out.device for s in specs if s.weak is None):
         return None
     compute = bind_function(op, specs, static)
     calls = _PlannedCalls(op, specs, static, out)
@@ -145,11 +149,23 @@ def make_plan(op: Op, args: Sequence[Any], static: dict[str, Any]) -> CallPlan |
 
 def bind_function(op: Op, specs: Sequence[Spec], static: dict[str, Any]) -> Callable[..., Any]:
     """The NumPy function that computes an op on arrays of these specs, its static parameters bound."""
+    device = next((s.device for s in specs if s.weak is None), "cpu")
+    if device != "cpu":
+        kernel = bind_kernel(op, specs, static) if op.family == "elementwise" and not static else None
+        return kernel or partial(op.value, namespace_on(device), **static)
     if op.direct is not None and (found := op.direct(*specs, **static)) is not None:
         return found  # type: ignore[no-any-return]
     if op.ufunc is not None:
         return getattr(np, op.ufunc)  # type: ignore[no-any-return]
     return partial(op.value, np, **static)
+
+
+def converter(spec: Spec) -> Callable[[Any], Any]:
+    """What turns results of a library's functions that are not NumPy arrays into arrays on the spec's device."""
+    if spec.device == "cpu":
+        return np.asarray
+    cupy = namespace_on(spec.device)
+    return lambda value: value if type(value) is cupy.ndarray else cupy.asarray(value)
 
 
 def _is_fixed(value: Any) -> bool:
@@ -182,11 +198,12 @@ class _PlannedCalls:
 
 def _evaluator(compute: Callable[..., Any], spec: Spec, tensors: int, status: str = "") -> Callable[..., Any]:
     """What only computes; with a status, its results are marked."""
+    as_array = converter(spec)
 
     def evaluate_one(x: Tensor) -> Tensor:
         value = compute(x.value)
         out = Tensor()
-        out.value = value if type(value) is _ndarray else _asarray(value)
+        out.value = value if type(value) is _ndarray else as_array(value)
         out.spec = spec
         out.node = None
         return out
@@ -194,7 +211,7 @@ def _evaluator(compute: Callable[..., Any], spec: Spec, tensors: int, status: st
     def evaluate_two(x: Tensor, y: Tensor) -> Tensor:
         value = compute(x.value, y.value)
         out = Tensor()
-        out.value = value if type(value) is _ndarray else _asarray(value)
+        out.value = value if type(value) is _ndarray else as_array(value)
         out.spec = spec
         out.node = None
         return out
@@ -202,7 +219,7 @@ def _evaluator(compute: Callable[..., Any], spec: Spec, tensors: int, status: st
     def evaluate(*args: Any) -> Tensor:
         value = compute(*[x.value if type(x) is Tensor else x for x in args])
         out = Tensor()
-        out.value = value if type(value) is _ndarray else _asarray(value)
+        out.value = value if type(value) is _ndarray else as_array(value)
         out.spec = spec
         out.node = None
         if status:
@@ -223,14 +240,14 @@ def choose_kept(keeps: tuple[int, ...], out: Any, x: Any, y: Any) -> tuple[Any, 
 
 def _unary_recorder(compute: Callable[..., Any], calls: _PlannedCalls) -> Callable[[Tensor], Tensor]:
     call, spec = calls.tracking(0), calls.spec
-    rule = call.rule
+    rule, as_array = call.rule, converter(spec)
     keeps_out, keeps_nothing, keeps_both = rule.keeps == (OUT,), not rule.keeps, rule.keeps == (0, OUT)
 
     def record(x: Tensor) -> Tensor:
         a = x.value
         value = compute(a)
         if type(value) is not _ndarray:
-            value = _asarray(value)
+            value = as_array(value)
         out = Tensor()
         out.value = value
         out.spec = spec
@@ -258,12 +275,13 @@ def _unary_recorder(compute: Callable[..., Any], calls: _PlannedCalls) -> Callab
 
 def _binary_recorder(compute: Callable[..., Any], calls: _PlannedCalls) -> Callable[[Tensor, Tensor], Tensor]:
     both, left, right, spec = calls.tracking(0, 1), calls.tracking(0), calls.tracking(1), calls.spec
+    as_array = converter(spec)
 
     def record(x: Tensor, y: Tensor) -> Tensor:
         a, b = x.value, y.value
         value = compute(a, b)
         if type(value) is not _ndarray:
-            value = _asarray(value)
+            value = as_array(value)
         out = Tensor()
         out.value = value
         out.spec = spec
@@ -315,6 +333,7 @@ def _keep(keeps: tuple[int, ...], out: Any, values: list[Any], args: Sequence[An
 def _recorder(compute: Callable[..., Any], calls: _PlannedCalls) -> Callable[..., Tensor]:
     """The same for any number of arguments, of which some may be bare."""
     spec = calls.spec
+    as_array = converter(spec)
 
     def record(*args: Any) -> Tensor:
         values = []
@@ -334,7 +353,7 @@ def _recorder(compute: Callable[..., Any], calls: _PlannedCalls) -> Callable[...
                 values.append(x)
         value = compute(*values)
         out = Tensor()
-        out.value = value = value if type(value) is _ndarray else _asarray(value)
+        out.value = value = value if type(value) is _ndarray else as_array(value)
         out.spec = spec
         if not needs:
             out.node = None

@@ -32,15 +32,20 @@ import numpy as np
 
 from ..arrays.node import PlannedCall
 from ..arrays.spec import PLAIN_KINDS, Spec, make_spec, spec_of
+from ..ops.elementwise import pointwise
+from ..ops.lazy import lazy_function
 from ..ops.op import OUT, PullRule
 from ..ops.plans import bind_function
 from ..ops.reduce.reductions import fit_to_spec
 from ..program.ir import Equation, Program, Symbol
+from ..program.run import run
 from ..program.stage import stage
 from .cotangent_masks import fit_share
 
 BackwardStep = Callable[[tuple[Any, ...], tuple[Any, ...], Any, Any], None]
 Accumulate = Callable[[Any, Any], Any]
+#: A program of elementwise ops as one kernel of a GPU: a function of arrays; None if it cannot be one.
+_bind_program = lazy_function("cuda.eager", "bind_program", "compile")
 #: Families of ops whose rules depend on specs and static parameters alone, and not on the values.
 _RENDERED = frozenset(("elementwise", "linear", "contraction"))
 
@@ -56,8 +61,48 @@ def planned_step(call: PlannedCall, accumulate: Accumulate) -> BackwardStep:
     """The same for a planned call, whose specs and static parameters are known."""
     rendered = None
     if call.rule.op.family in _RENDERED and all(s.weak is None for s in call.specs):
-        rendered = _render_step(call, accumulate)
+        render = _render_step if call.out.device == "cpu" else _kernel_step
+        rendered = render(call, accumulate)
     return rendered or _interpreted_step(call, accumulate)
+
+
+def _kernel_step(call: PlannedCall, accumulate: Accumulate) -> BackwardStep | None:
+    """On a GPU a rule is one kernel, if all its ops are elementwise; it also adds to the cotangents that are there."""
+    program, fed = _stage_shares(call)
+    shares_alone = _bind_program(program)
+    if shares_alone is None:
+        return None
+    kernels: dict[tuple[bool, ...], Any] = {(False,) * len(fed): shares_alone}
+
+    def step(kept: tuple[Any, ...], parents: tuple[Any, ...], bar: Any, waiting: Any) -> None:
+        takers = [parents[i] for i in fed]
+        held = [node.bar for node in takers]
+        adds = tuple([type(h) is type(bar) for h in held])
+        if len(takers) > 1 and takers[0] is takers[1]:
+            adds = (False,) * len(fed)  # the second share is added to the first
+        kernel = kernels.get(adds)
+        if kernel is None:
+            kernel = kernels[adds] = _bind_program(_add_to_shares(program, adds))
+        found = kernel(bar, *kept, *[h for h, is_added in zip(held, adds, strict=True) if is_added])
+        for node, share, is_added in zip(takers, found, adds, strict=True):
+            before = node.bar
+            node.bar = share if is_added or before is waiting else accumulate(before, share)
+
+    return step
+
+
+def _add_to_shares(program: Program, adds: Sequence[bool]) -> Program:
+    """The program with further arguments, to which the marked results are added."""
+    count = len(program.inputs)
+    chosen = [i for i, is_added in enumerate(adds) if is_added]
+
+    def add_up(*args: Any) -> list[Any]:
+        shares = run(program, args[:count])
+        for i, held in zip(chosen, args[count:], strict=True):
+            shares[i] = pointwise.add(held, shares[i])
+        return shares
+
+    return stage(add_up, *(s.spec for s in program.inputs), *(program.outputs[i].spec for i in chosen))
 
 
 def _interpreted_step(call: PlannedCall, accumulate: Accumulate, fits: bool = False) -> BackwardStep:
@@ -93,7 +138,8 @@ def _unpack_kept(rule: PullRule, kept: Sequence[Any], specs: Sequence[Any]) -> t
     return out, args
 
 
-def _render_step(call: PlannedCall, accumulate: Accumulate) -> BackwardStep | None:
+def _stage_shares(call: PlannedCall) -> tuple[Program, list[int]]:
+    """The rule as a program of the cotangent and the saved values, and which parents its results are for."""
     rule, specs = call.rule, call.specs
     fed: list[int] = []
 
@@ -104,6 +150,12 @@ def _render_step(call: PlannedCall, accumulate: Accumulate) -> BackwardStep | No
         return tuple(_fit_to_argument(shares[n], specs[rule.needs[n]]) for n in fed)
 
     program = stage(compute_shares, call.out, *(call.out if k == OUT else specs[k] for k in rule.keeps))
+    return program, fed
+
+
+def _render_step(call: PlannedCall, accumulate: Accumulate) -> BackwardStep | None:
+    rule = call.rule
+    program, fed = _stage_shares(call)
     if not all(map(_can_render, program.equations)) or not all(isinstance(o, Symbol) for o in program.outputs):
         return None
     names = {

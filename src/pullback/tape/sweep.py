@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..arrays.backends import array_class_of_gpus
 from ..arrays.call_site import propagate_call_site, user_line
 from ..arrays.node import DifferentiatedCall, Hooks, Node, NodeCall, PlannedCall, depends_on_running_call
 from ..arrays.tensor import Tensor
@@ -166,12 +167,14 @@ class Sweep:
         """The plain case has its own loop, which is most of the cost of a small backward."""
         # read once: the loop below runs a few hundred nanoseconds a node
         retain, waiting, array = self.retain, self.waiting, _ndarray
+        other = array_class_of_gpus() or array
         receive = self.receiver.receive if self.targets is None and not self.hooks.entries else None
         wanted = self.wanted
         for node in order:
             bar = node.bar
             node.bar = None
-            whole = type(bar) is array or (type(bar) is ResultCotangents and not bar.is_masked)
+            kind = type(bar)
+            whole = kind is array or kind is other or (kind is ResultCotangents and not bar.is_masked)
             # another pass may hold a parent that is not wanted
             if whole and (wanted is None or wanted.issuperset(node.parents)):
                 # one generated function a rule and its specs: pull and accumulation in a few NumPy calls

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ..loop_ir import Buffer, Host, Loop, Product
+
+#: The word in which a launch notes that an index was out of range: zero until then. The runtime has its memory.
+STATUS = Buffer("status", 1, np.dtype(np.int32))
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One launch of a function of the module. Its parameters are pointers to `buffers`, each moved by so many elements
-    (`shifts`, in the buffer's dtype).
+    (`shifts`, in the buffer's dtype). Memory of arguments, results, constants and the arena starts at multiples of 16
+    bytes: a thread may load as many at once.
     """
 
     function: str
@@ -23,10 +29,14 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class LibraryProduct:
-    """A matrix product by the vendor's library; buffers in `shifts` are moved by so many elements."""
+    """A matrix product by the vendor's library; buffers in `shifts` are moved by so many elements. `algorithm` is the
+    number of the library's proposal.
+    """
 
     product: Product
     shifts: dict[Buffer, int] = field(default_factory=dict)
+    tf32: bool = False
+    algorithm: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +66,9 @@ Action = Launch | LibraryProduct | Choice | HostCall | NestedPlans
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """What is to be done for the steps of a program, in order. Buffers of the kind "scratch" lie behind the arena, each
-    at its offset: `scratch_bytes` in all, free again after the action that uses them.
+    """What is to be done for the steps of a program, in order. Buffers of the kind "scratch" lie in one area for all
+    plans of a module, each at its offset: `scratch_bytes` in all, those of nested plans included. They are free again
+    after the actions of one step, which follow each other.
     """
 
     actions: tuple[Action, ...]

@@ -31,7 +31,9 @@ from ..vocabulary import computation_dtype
 from .contraction import can_lower_contraction, find_in_place_updates, lower_contraction
 from .control_flow import lower_control_flow
 from .convolution import can_lower_convolution, lower_convolution
+from .destinations import join_parts
 from .fuse import Fuser
+from .host_constants import move_constants_to_host
 from .indexing import lower_gather, lower_scatter
 from .matrix import has_check, has_routine, lower_check, lower_matrix, lower_on_host
 from .outputs import place_output, write_donated_outputs
@@ -42,6 +44,7 @@ from .views import axes_of_view, is_view, region_layout
 
 def lower_program(program: Program, target: Target, donated: dict[int, int]) -> Steps:
     """The steps of a program. `donated` maps outputs (by number) to the inputs whose memory they overwrite."""
+    program = move_constants_to_host(program)
     f = Fuser(program, target, donated)
     f.updates = find_in_place_updates(f, program.inputs)
     for equation in program.equations:
@@ -146,16 +149,12 @@ def lower_recompute_fence(f: Fuser, e: Equation) -> None:
 
 
 def lower_join(f: Fuser, e: Equation) -> None:
-    axis, at = e.static["axis"], 0
-    layout = f.new_layout(e.results[0].spec)
-    for x in e.args:
-        n = spec_of(x).shape[axis]
+    for x, part in zip(e.args, join_parts(f, e), strict=True):
+        is_there = id(x) in f.places and f.places[id(x)].buffer is part.buffer
         # each argument is written into its part of the result, by its own kernel if that is open
-        part = Layout(layout.buffer, spec_of(x).shape, layout.strides, layout.offset + at * layout.strides[axis])
-        at += n
-        if spec_of(x).size:
+        if spec_of(x).size and not is_there:
             f.put(x, part)
-    f.places[id(e.results[0])] = layout
+    f.places[id(e.results[0])] = f.joined[id(e)]
 
 
 def lower_place(f: Fuser, e: Equation) -> None:

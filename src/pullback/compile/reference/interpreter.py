@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ...errors import MiscompiledError
-from ..loop_ir import Blocks, Host, Kernel, Layout, Loop, Product, Step, Steps
+from ..loop_ir import Blocks, Host, Kernel, Layout, Loop, Product, Step, Steps, product_operands
 from .kernels import Regions, offset_regions, run_kernel
 from .noise import machine_epsilon, noise_of_product
 from .poisoned_memory import MemoryRegion, PoisonedMemory
@@ -127,15 +126,6 @@ def _region_at(layout: Layout, regions: Regions) -> MemoryRegion:
 
 def _read_scalar(layout: Layout, regions: Regions) -> Any:
     return regions(layout.buffer).read(element_indices(layout).reshape(-1))[0][0]
-
-
-def product_operands(step: Product) -> tuple[Layout, Layout]:
-    """The left and right matrices of a product, sized by its result and depth: inside of blocks a layout may be that of
-    the whole, of which each block takes the first rows after its offset.
-    """
-    batch, rows, columns = step.out.shape
-    depth = step.left.shape[2]
-    return replace(step.left, shape=(batch, rows, depth)), replace(step.right, shape=(batch, depth, columns))
 
 
 def _run_product(step: Product, regions: Regions) -> None:

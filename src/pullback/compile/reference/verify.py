@@ -15,8 +15,21 @@ import numpy as np
 
 from ...errors import MiscompiledError
 from ..legality import check_legality
-from ..loop_ir import Blocks, Buffer, Host, Kernel, KernelLine, Layout, Loop, Product, Step, Steps, Store
-from .interpreter import describe, element_indices, product_operands
+from ..loop_ir import (
+    Blocks,
+    Buffer,
+    Host,
+    Kernel,
+    KernelLine,
+    Layout,
+    Loop,
+    Product,
+    Step,
+    Steps,
+    Store,
+    product_operands,
+)
+from .interpreter import describe, element_indices
 
 #: Above so many elements a buffer counts as a whole.
 MAX_TRACKED_ELEMENTS = 1 << 16

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.backends import is_device_array
 from ...arrays.tensor import Tensor
 
 _ndarray = np.ndarray
@@ -34,7 +35,7 @@ def plan_arguments(args: tuple[Any, ...]) -> ArgumentPlan | None:
 
 def _plan_container(x: Any) -> Any:
     """The plan of a container, True for an array or a tensor, None for anything else."""
-    if type(x) is _ndarray or type(x) is Tensor:
+    if type(x) is _ndarray or type(x) is Tensor or is_device_array(x):
         return True
     if x is None:
         return ArgumentPlan(type(None), None, 0, None)

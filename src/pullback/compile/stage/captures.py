@@ -24,7 +24,7 @@ def as_native_contiguous(value: Any, spec: Spec) -> Any:
     it: `newbyteorder` and unpickling make others.
     """
     if is_array(value) and not isinstance(value, _ndarray):
-        return value  # another library runs the ops, on any layout
+        return value if value.flags.c_contiguous else value.copy()
     array = np.asarray(value) if is_array(value) else np.asarray(value, spec.dtype)
     if not array.dtype.isnative:
         array = to_native_byte_order(array)

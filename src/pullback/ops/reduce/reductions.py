@@ -24,6 +24,7 @@ from ..families import broadcast_shape, conjugate_if_complex, general, is_comple
 from ..forms import Reduce
 from ..op import Op
 from ..op_samples import join_samples, normal_samples
+from ..placement import move
 from ..remember import Outcomes
 from ..shape import arrange, reshaping
 from ..signatures import ArrayFunction, of_array, of_mixed_arrays
@@ -599,4 +600,6 @@ def fit_to_spec(bar: Any, spec: Spec) -> Any:
         if is_complex(bar) and spec.dtype.kind != "c":
             bar = pointwise.real(bar)
         bar = reshaping.astype(bar, spec.dtype)
+    if found.device != spec.device:  # of an array without axes, which counts as a number beside those of a GPU
+        bar = move(bar, spec.device)
     return bar

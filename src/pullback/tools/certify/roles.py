@@ -160,40 +160,45 @@ def _try_stage(case: Case) -> Program | None:
         raise
 
 
+def stages(case: Case) -> bool:
+    """Whether a case can be staged; a user's function with branches cannot."""
+    return _try_stage(case) is not None if case.moving else case.op is not None and case.op.spec is not None
+
+
 def check_compiled(case: Case) -> Measurement | None:
     """Value, pull and push in one compiled program, against the eager calls."""
     if not is_smooth(case):
         args = [np.asarray(a) for a in case.args]
         if not args or case.op is None or case.op.spec is None:
             return None
-        return _compare_each(jit(case.call)(*args), case.call(*args))
+        return compare_each(jit(case.call)(*args), case.call(*args))
     xs, v = case.floats, direction_in_dtype(case, 2)
     if _try_stage(case) is None:
         return None
-    bars = _random_cotangents(case.function(*xs))
+    bars = random_cotangents(case.function(*xs))
 
     def value_pull_push(xs: Any, bars: Any, v: Any) -> Any:
         out, pull = vjp(case.function, *xs)
         shares = pull(bars)
         return [*as_results(out), *shares, *as_results(jvp(case.function, xs, v)[1])]
 
-    return _compare_each(jit(value_pull_push)(xs, bars, v), value_pull_push(xs, bars, v))
+    return compare_each(jit(value_pull_push)(xs, bars, v), value_pull_push(xs, bars, v))
 
 
-def _random_cotangents(out: Any) -> Any:
+def random_cotangents(out: Any) -> Any:
     """Cotangents for results, in their dtypes."""
     rng = np.random.default_rng(3)
     bars = [np.asarray(random_like(rng, o)).astype(o.dtype) for o in as_results(out)]
     return tuple(bars) if isinstance(out, tuple) else bars[0]
 
 
-def _compare_each(found: Any, wanted: Any) -> Measurement:
+def compare_each(found: Any, wanted: Any, name: str = "compiled", other: str = "eager") -> Measurement:
     """Each of several results relative to its own size, for a pull may be a thousand times its value."""
     specs = [[(x.shape, x.dtype) for x in map(np.asarray, as_results(values))] for values in (found, wanted)]
     if specs[0] != specs[1]:
-        return Measurement(np.inf, f"compiled {specs[0]}, eager {specs[1]}")
+        return Measurement(np.inf, f"{name} {specs[0]}, {other} {specs[1]}")
     pairs = zip(as_results(found), as_results(wanted), strict=True)
-    return max((_compare(f, w, "compiled", "eager") for f, w in pairs), default=Measurement(0.0, ""))
+    return max((_compare(f, w, name, other) for f, w in pairs), default=Measurement(0.0, ""))
 
 
 def check_differences(case: Case) -> Measurement:
@@ -311,7 +316,7 @@ def check_transpose(case: Case) -> Measurement:
     """<u, J v> = <J^T u, v>, and each cotangent in the shape and dtype of its argument."""
     xs, v = case.floats, direction_in_dtype(case, 2)
     out, tangent = jvp(case.function, xs, v)
-    bars = _random_cotangents(out)
+    bars = random_cotangents(out)
     shares = vjp(case.function, *xs)[1](bars)
     for x, share in zip(xs, shares, strict=True):
         if (share.shape, share.dtype) != (np.shape(x), np.asarray(x).dtype):

@@ -17,6 +17,7 @@ from ...ops import load_all_ops
 from ...ops.op import Op
 from ...transforms.forward import jvp
 from .cases import Case, as_results, can_carry_derivative, cases_of
+from .device_roles import device_roles
 from .report import Certificate, Outcome
 from .roles import ROLES, Measurement, Role, is_low_precision, is_smooth
 
@@ -32,13 +33,13 @@ EXCEPTIONS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
-def certify(f: Callable[..., Any], *args: Any) -> Certificate:
+def certify(f: Callable[..., Any], *args: Any, device: str | None = None) -> Certificate:
     """Check every role of a function at the given arguments: its spec, jvp against vjp, differences, the four
     second-order compositions, third order along a line, vmap against a loop, the staged program, the
     compiled one.
 
-    Floats among the arguments (which may be trees) carry derivatives, everything else is held fixed. The report is
-    true when all hold.
+    Floats among the arguments (which may be trees) carry derivatives, everything else is held fixed. With a `device`,
+    such as "cuda", value, jvp and vjp are also computed there, eager and compiled. The report is true when all hold.
 
     >>> import numpy as np, pullback as pb
     >>> report = pb.certify(lambda x: pb.sum(pb.sin(x) * x), np.array([0.5, 1.5]))
@@ -57,8 +58,9 @@ def certify(f: Callable[..., Any], *args: Any) -> Certificate:
         raise DtypeError("certify: no argument is a float, so there is nothing to check.\n  Give one as 2.0, not 2.")
     if not any(can_carry_derivative(x) for x in as_results(body(*leaves))):
         raise DtypeError("certify: the function returns no float, so it has no derivative to check.")
-    report, name = Certificate(tuple(role.name for role in ROLES)), getattr(f, "__name__", "function")
-    given = case_outcomes(case, name, "at the arguments given", ROLES)
+    roles = ROLES if device is None else (*ROLES, *device_roles(device))
+    report, name = Certificate(tuple(role.name for role in roles)), getattr(f, "__name__", "function")
+    given = case_outcomes(case, name, "at the arguments given", roles)
     for outcome in itertools.chain(given, _double_precision_outcomes(case, name)):
         report.add(outcome)
     return report

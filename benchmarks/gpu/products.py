@@ -1,0 +1,258 @@
+"""Matrix products on a GPU: tiles of our own, cuBLASLt and PyTorch, checked against NumPy; us each, in a CUDA graph.
+
+python benchmarks/gpu/products.py [--quick]
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import cupy as cp
+import numpy as np
+from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
+
+from pullback.compile.cuda.preamble import PREAMBLE
+from pullback.compile.cuda.products.choose import choose_shape, tile_shapes
+from pullback.compile.cuda.products.library import CANDIDATES, WORKSPACE_BYTES, LibraryPlan, can_take
+from pullback.compile.cuda.products.tile import (
+    INSTRUCTIONS,
+    PlainShape,
+    TensorShape,
+    TileShape,
+    render_tile,
+    store_product,
+    tiles_text,
+)
+from pullback.compile.loop_ir import Buffer, Layout, Product
+
+#: (batch, rows, K, columns), whether the left and the right matrix are transposed in memory.
+SHAPES = {
+    "mlp forward 1": (1, 64, 784, 256, False, False),
+    "mlp forward 2": (1, 64, 256, 128, False, False),
+    "mlp forward 3": (1, 64, 128, 10, False, False),
+    "mlp back 2": (1, 64, 10, 128, False, True),
+    "mlp back 1": (1, 64, 128, 256, False, True),
+    "mlp weights 3": (1, 128, 64, 10, True, False),
+    "mlp weights 2": (1, 256, 64, 128, True, False),
+    "mlp weights 1": (1, 784, 64, 256, True, False),
+    "qkv": (1, 1024, 128, 384, False, False),
+    "up": (1, 1024, 128, 512, False, False),
+    "down": (1, 1024, 512, 128, False, False),
+    "up weights": (1, 128, 1024, 512, True, False),
+    "scores": (64, 64, 32, 64, False, True),
+    "mixture": (64, 64, 64, 32, False, False),
+    "patches": (1, 64, 288, 6272, False, False),
+    "patches, weights": (1, 64, 6272, 288, False, True),
+    "square 1024": (1, 1024, 1024, 1024, False, False),
+    "float64 256": (1, 256, 256, 256, False, False),
+}
+MORE_SHAPES = tuple(
+    TensorShape(high, wide, warps, chunk)
+    for high, wide, warps, chunk in (
+        (1, 1, (1, 1, 4), 0), (1, 1, (1, 1, 8), 0), (1, 2, (1, 1, 4), 0), (1, 2, (1, 1, 8), 0), (1, 4, (1, 1, 2), 0),
+        (1, 4, (1, 1, 4), 0), (2, 4, (1, 1, 4), 0), (1, 2, (2, 2, 1), 16), (1, 4, (2, 1, 4), 32), (2, 2, (2, 2, 2), 32),
+        (2, 4, (2, 4, 1), 16), (2, 4, (2, 2, 2), 32), (4, 4, (2, 2, 1), 16), (1, 2, (2, 2, 4), 32),
+    )
+)  # fmt: skip
+
+device = Device()
+device.set_current()
+stream = device.create_stream()
+rng = np.random.default_rng(0)
+
+
+@dataclass
+class Case:
+    product: Product
+    arrays: dict[Buffer, Any]
+    want: np.ndarray[Any, Any]
+
+    @property
+    def result(self) -> Any:
+        return self.arrays[self.product.out.buffer]
+
+    def error(self) -> float:
+        return float(np.abs(cp.asnumpy(self.result) - self.want).max() / np.abs(self.want).max())
+
+
+def make_case(batch: int, m: int, k: int, n: int, turn_left: bool, turn_right: bool, dtype: str) -> Case:
+    def matrix(rows: int, columns: int, turned: bool) -> tuple[Layout, Any]:
+        shape = (batch, columns, rows) if turned else (batch, rows, columns)
+        values = cp.asarray(rng.standard_normal(shape).astype(dtype))
+        strides = (rows * columns, 1, rows) if turned else (rows * columns, columns, 1)
+        buffer = Buffer("input", values.size, np.dtype(dtype))
+        return Layout(buffer, (batch, rows, columns), strides), values
+
+    (left, a), (right, b), (out, c) = matrix(m, k, turn_left), matrix(k, n, turn_right), matrix(m, n, False)
+    x, y = (cp.asnumpy(v).astype(np.float64) for v in (a, b))
+    want = (x.swapaxes(1, 2) if turn_left else x) @ (y.swapaxes(1, 2) if turn_right else y)
+    return Case(Product(out, left, right), {left.buffer: a, right.buffer: b, out.buffer: c}, want)
+
+
+def time_in_graph(work: Callable[[Any], None], copies: int = 50, rounds: int = 5) -> float:
+    builder = stream.create_graph_builder()
+    builder.begin_building()
+    for _ in range(copies):
+        work(builder)
+    graph = builder.end_building().complete()
+    view = cp.cuda.Stream.from_external(stream)
+    best = float("inf")
+    for _ in range(rounds):
+        begin, end = cp.cuda.Event(), cp.cuda.Event()
+        begin.record(view)
+        graph.launch(stream)
+        end.record(view)
+        end.synchronize()
+        best = min(best, cp.cuda.get_elapsed_time(begin, end) / copies * 1e3)
+    return best
+
+
+def time_library(case: Case, tf32: bool) -> tuple[float, float]:
+    workspace = cp.empty(WORKSPACE_BYTES, np.uint8)
+    matrices = (case.product.out, case.product.left, case.product.right)
+    addresses = [case.arrays[m.buffer].data.ptr for m in matrices]
+    found = []
+    for algorithm in range(CANDIDATES):
+        plan = LibraryPlan(case.product, tf32, (256, 256, 256), algorithm)
+        case.result[...] = 0
+        took = time_in_graph(
+            lambda g, p=plan: p.launch(*addresses, workspace.data.ptr, int(g.stream.handle)), copies=30
+        )
+        found.append((took, case.error()))
+    return min(found)
+
+
+def time_tiles(case: Case, digits: int, shapes: list[TileShape]) -> Iterator[tuple[TileShape, float, float]]:
+    tail = store_product(case.product)
+    functions = [render_tile(case.product, tail, shape, digits) for shape in shapes]
+    text = (
+        PREAMBLE
+        + INSTRUCTIONS
+        + tiles_text()
+        + "".join(f.text.replace("NAME", f"tile{i}") for i, f in enumerate(functions))
+    )
+    module = Program(text, "c++", ProgramOptions(arch=f"sm_{device.arch}", std="c++17", fma=False)).compile("cubin")
+    for i, (shape, f) in enumerate(zip(shapes, functions, strict=True)):
+        kernel = module.get_kernel(f"tile{i}")
+        config = LaunchConfig(grid=f.grid, block=f.block)
+        given = [case.arrays[b].data.ptr for b in f.buffers]
+        case.result[...] = 0
+        took = time_in_graph(lambda g, k=kernel, c=config, p=given: launch(g, c, k, *p))
+        yield shape, took, case.error()
+
+
+def time_torch(case: Case, turned: tuple[bool, bool], tf32: bool) -> float:
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    product = case.product
+    a, b = (torch.from_dlpack(case.arrays[m.buffer]) for m in (product.left, product.right))
+    a, b = (x.transpose(1, 2) if t else x for x, t in zip((a, b), turned, strict=True))
+    out = torch.from_dlpack(case.result)
+    if out.shape[0] == 1:
+        a, b, out = a[0], b[0], out[0]
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        torch.matmul(a, b, out=out)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=side):
+        for _ in range(50):
+            torch.matmul(a, b, out=out)
+    best = float("inf")
+    for _ in range(5):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        best = min(best, begin.elapsed_time(end) / 50 * 1e3)
+    return best
+
+
+def report(text: str) -> None:
+    print(text, flush=True)
+
+
+def shape_name(shape: TileShape) -> str:
+    if isinstance(shape, PlainShape):
+        return f"plain{shape.high}x{shape.wide}"
+    return f"{shape.high}x{shape.wide}w{'.'.join(map(str, shape.warps))}{f'c{shape.chunk}' if shape.chunk else ''}"
+
+
+def measure(name: str, size: tuple[Any, ...], quick: bool) -> None:
+    dtype = "float64" if "float64" in name else "float32"
+    case = make_case(*size, dtype)
+    batch, m, k, n = size[:4]
+    line = f"{name:16s} {batch}x {m}x{k}x{n}:"
+    for tf32 in (False, True) if dtype == "float32" else (False,):
+        for what, run in (
+            ("lt", lambda t=tf32: time_library(case, t)),
+            ("torch", lambda t=tf32: (time_torch(case, size[4:], t), 0.0)),
+        ):
+            try:
+                took, error = run()
+                line += f" {what}{'/tf32' if tf32 else ''} {took:.2f}" + (f" ({error:.0e})" if error else "")
+            except Exception as error:
+                line += f" {what} FAILED {error!r:.200}"
+    report(line)
+    chosen, wanted = choose_shape(case.product), tile_shapes(case.product)
+    if dtype == "float32" and not quick:
+        _, rows, columns = case.product.out.shape
+        wanted += [s for s in MORE_SHAPES if s not in wanted and s.rows < 2 * rows and s.columns < 2 * columns]
+    for digits in (3, 1) if dtype == "float32" else (3,):
+        found = list(time_tiles(case, digits, wanted))
+        best = sorted(found, key=lambda row: row[1])[:4]
+        text = ", ".join(f"{shape_name(s)} {t:.2f} ({e:.0e})" for s, t, e in best)
+        own = next(t for s, t, _ in found if s == chosen)
+        worst = max(e for *_, e in found)
+        report(f"    own x{digits}: by rule {shape_name(chosen)} {own:.2f}; best {text}; worst error {worst:.0e}")
+
+
+def check_corners() -> None:
+    """Sizes that are ragged or one, infinities, and strides the library cannot take."""
+    for sizes in ((1, 1, 1, 1), (3, 17, 5, 9), (2, 33, 70, 65), (1, 1, 300, 1), (1, 100, 1, 7)):
+        for turns in ((False, False), (True, True)):
+            case = make_case(*sizes, *turns, "float32")
+            worst = max(
+                e
+                for shapes in (list({*tile_shapes(case.product), *MORE_SHAPES, PlainShape(1, 1), PlainShape(4, 4)}),)
+                for *_, e in time_tiles(case, 3, shapes)
+            )
+            library = time_library(case, False)[1] if can_take(case.product) else float("nan")
+            report(f"corner {sizes} {turns}: own {worst:.1e}, library {library:.1e}")
+    case = make_case(1, 20, 30, 20, False, False, "float32")
+    case.arrays[case.product.left.buffer][0, 3, 4] = np.inf
+    case.arrays[case.product.right.buffer][0, 5, 6] = 3.4e38
+    list(time_tiles(case, 3, [choose_shape(case.product)]))
+    left, right = (cp.asnumpy(case.arrays[m.buffer])[0] for m in (case.product.left, case.product.right))
+    with np.errstate(all="ignore"):
+        want = left @ right
+    got = cp.asnumpy(case.result)[0]
+    same = (np.isnan(got) == np.isnan(want)) & (np.isinf(got) == np.isinf(want))
+    report(f"infinities: {'right' if same.all() else f'WRONG at {int((~same).sum())}'}")
+
+
+def main() -> None:
+    quick = "--quick" in sys.argv
+    report(
+        f"{cp.cuda.runtime.getDeviceProperties(0)['name'].decode()}: us each in a graph "
+        "(largest error relative to the largest entry)"
+    )
+    try:
+        check_corners()
+    except Exception:
+        report(traceback.format_exc()[-1500:])
+    for name, size in SHAPES.items():
+        try:
+            measure(name, size, quick)
+        except Exception:
+            report(f"{name} FAILED\n{traceback.format_exc()[-1500:]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A kernel of the loop language as functions of CUDA C, and their launches."""

@@ -1,0 +1,97 @@
+"""Kernels without folds: each thread computes a few neighbouring points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from ...loop_ir import Buffer, Kernel, KernelLine, Store
+from ..words import c_type
+from .grid import Grid, count_blocks
+from .writer import Coordinates, FunctionLaunch, FunctionWriter, Known, fold_text
+
+#: In longer chains, registers hold one point of a thread.
+MAX_VECTOR_LINES = 64
+#: The blocks from which on a GPU is busy.
+BUSY_BLOCKS = 264
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulation:
+    """A line that is folded into the total of a thread, where a condition holds."""
+
+    total: str
+    fold: KernelLine | Store
+    line: KernelLine
+    guard: str = ""
+
+
+def render_points(kernel: Kernel, alignments: Mapping[Buffer, int]) -> FunctionLaunch:
+    """One thread for each vector of points along the last axis."""
+    grid = Grid(kernel, [0] * len(kernel.extents), alignments)
+    writer = FunctionWriter(grid)
+    targets = [x for s in kernel.stores for x in (s.line, *s.args)]
+    if not grid.groups:
+        known: Known = {}
+        body = writer.compute(targets, known, {})
+        body += [x for s in kernel.stores for x in writer.store(s, known, {})]
+        return writer.finish(body, (1, 1), (1, 1))
+    last, total = len(grid.groups) - 1, grid.size_of(range(len(grid.groups)))
+    width = grid.vector_width(last) if len(grid.lines) <= MAX_VECTOR_LINES else 1
+    threads = choose_threads(total // width)
+    split, at = writer.split_counter(range(len(grid.groups)), "i")
+    body = [f"const I i = ((I)blockIdx.x * {threads} + threadIdx.x) * {width};", f"if (i >= {total}) return;", *split]
+    body += write_vector(writer, last, width, at, targets, kernel.stores, {})
+    return writer.finish(body, (count_blocks(total // width, threads), 1), (threads, 1))
+
+
+def choose_threads(count: int) -> int:
+    """Threads of a block: smaller ones where there would be too few."""
+    return 256 if count >= 256 * BUSY_BLOCKS else 128 if count >= 64 * BUSY_BLOCKS else 64
+
+
+def write_vector(
+    writer: FunctionWriter,
+    group: int,
+    width: int,
+    at: Coordinates,
+    targets: Sequence[KernelLine],
+    stores: Sequence[Store],
+    known: Known,
+    folds: Sequence[Accumulation] = (),
+    held: Mapping[int, tuple[str, bool]] = MappingProxyType({}),
+) -> list[str]:
+    """Statements for `width` points along a group: loads, values, stores, and folds. Loads that are `held` have a
+    vector, and maybe were loaded before.
+    """
+    grid = writer.grid
+    head: list[str] = []
+    tail: list[str] = []
+    loaded: dict[int, str] = {}
+    for line in writer.needed_lines(targets, known):
+        if id(line) in held:
+            vector, is_loaded = held[id(line)]
+            loaded[id(line)] = f"{vector}.v[{'u' if width > 1 else 0}]"
+            head += [] if is_loaded else [f"{vector} = {writer.vector_at(line, at, width)};"]
+        elif line.kind == "load" and width > 1 and grid.stride(line, group) == 1:
+            name = writer.name("a")
+            head.append(f"const Vec<{c_type(line.dtype)}, {width}> {name} = {writer.vector_at(line, at, width)};")
+            loaded[id(line)] = f"{name}.v[u]"
+    inside = {**at, group: f"({at[group]} + u)"} if width > 1 else at
+    body = writer.compute(targets, known, inside, loaded)
+    for store in stores:
+        if width > 1 and not store.args and not store.word and grid.stride(store, group) == 1:
+            name, value = writer.name("s"), known[id(store.line)]
+            head.append(f"Vec<{c_type(store.buffer.dtype)}, {width}> {name};")
+            body += writer.assign_cast(f"{name}.v[u]", value, store.buffer.dtype)
+            writer.written.append(store.buffer)
+            tail.append(f"{writer.vector_at(store, at, width)} = {name};")
+        else:
+            body += writer.store(store, known, inside)
+    for x in folds:
+        guard = f"if ({x.guard}) " if x.guard else ""
+        body.append(f"{guard}{x.total} = {fold_text(x.fold, x.total, known[id(x.line)].name)};")
+    if width == 1:
+        return [*head, *body, *tail]
+    return [*head, "#pragma unroll", f"for (int u = 0; u < {width}; ++u) {{", *("  " + x for x in body), "}", *tail]

@@ -1,0 +1,128 @@
+"""Kernel in, kernels out that need no more than one walk each: folds of rows through memory, overlapping windows one
+place at a time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...loop_ir import Buffer, Kernel, KernelLine, Store, load_line, phase_after, row_major_strides
+from .grid import is_injective
+
+
+def change_lines(kernel: Kernel, change: Callable[[KernelLine], KernelLine]) -> Kernel:
+    """A kernel whose lines are changed, arguments first."""
+    known: dict[int, KernelLine] = {}
+    for line in kernel.live_lines():
+        args = tuple(known[id(a)] for a in line.args)
+        same = all(a is b for a, b in zip(args, line.args, strict=True))
+        known[id(line)] = change(line if same else replace(line, args=args))
+    stores = [replace(s, line=known[id(s.line)], args=tuple(known[id(a)] for a in s.args)) for s in kernel.stores]
+    return Kernel(kernel.extents, kernel.inner, list(known.values()), stores)
+
+
+def cast_folds(kernel: Kernel) -> Kernel:
+    """A kernel whose folds and folding stores take values of their own dtype."""
+    known = change_lines(kernel, _cast_fold)
+    return replace(
+        known, stores=[replace(s, line=_cast(s.line, s.buffer.dtype)) if s.word else s for s in known.stores]
+    )
+
+
+def _cast_fold(line: KernelLine) -> KernelLine:
+    return replace(line, args=(_cast(line.args[0], line.dtype),)) if line.kind == "fold" else line
+
+
+def _cast(line: KernelLine, dtype: np.dtype[Any]) -> KernelLine:
+    if line.dtype == dtype:
+        return line
+    return KernelLine("cast", dtype, line.axes, phase_after((line,)), (line,), weight=0)
+
+
+def unfold_rows(kernel: Kernel) -> list[Kernel]:
+    """The kernel without rows: the folds of a phase are a kernel that leaves their results in memory, where others load
+    them; what is stored along the row in that phase is stored there.
+    """
+    outer = len(kernel.extents) - kernel.inner
+    strides = (*row_major_strides(kernel.extents[:outer]), *[0] * kernel.inner)
+    folded: dict[int, list[Store]] = {}
+
+    def change(line: KernelLine) -> KernelLine:
+        if line.kind != "fold":
+            return replace(line, phase=0) if line.phase else line
+        buffer = Buffer("scratch", math.prod(kernel.extents[:outer]), line.dtype)
+        store = Store(line.args[0], buffer, strides, word=line.word, points=math.prod(kernel.extents))
+        folded.setdefault(line.phase, []).append(store)
+        return load_line(buffer, strides)
+
+    rest = replace(change_lines(kernel, change), inner=0)
+    by_row: list[Store] = []
+    others: list[Store] = []
+    for before, store in zip(kernel.stores, rest.stores, strict=True):
+        is_plain = not store.word and not store.args
+        if is_plain and not any(store.strides[outer:]):
+            by_row.append(store)
+        else:
+            (folded[before.phase] if is_plain and before.phase in folded else others).append(store)
+    found = [replace(rest, lines=[], stores=stores) for stores in folded.values()]
+    found += [_drop_row(rest, by_row, outer)] if by_row else []
+    return [*found, replace(rest, stores=others)] if others else found
+
+
+def _drop_row(kernel: Kernel, stores: Sequence[Store], outer: int) -> Kernel:
+    """Stores that happen once a row, over the rows alone."""
+    rows = replace(kernel, extents=kernel.extents[:outer], lines=[], stores=list(stores))
+
+    def change(line: KernelLine) -> KernelLine:
+        return replace(line, strides=line.strides[:outer]) if line.buffer is not None else line
+
+    rows = change_lines(rows, change)
+    return replace(rows, stores=[replace(s, strides=s.strides[:outer]) for s in rows.stores])
+
+
+def sum_after_rows(kernel: Kernel) -> list[Kernel]:
+    """A kernel whose values that are folded over rows go through memory, and the kernels that fold them."""
+    strides = row_major_strides(kernel.extents)
+    plain = [s for s in kernel.stores if not s.word]
+    values: dict[int, Store] = {}
+    sums = []
+    for store in (s for s in kernel.stores if s.word):
+        buffer = Buffer("scratch", math.prod(kernel.extents), store.line.dtype)
+        value = values.setdefault(id(store.line), Store(store.line, buffer, strides))
+        sums.append(replace(store, line=load_line(value.buffer, strides)))
+    rows = replace(kernel, stores=[*plain, *values.values()])
+    return [rows, Kernel(kernel.extents, 0, [s.line for s in sums], sums)]
+
+
+def fix_axes(kernel: Kernel, axes: Sequence[int], point: Sequence[int]) -> Kernel:
+    """The part of a kernel at one point along some axes."""
+    extents = tuple(1 if i in axes else n for i, n in enumerate(kernel.extents))
+
+    def moved(offset: int, strides: tuple[int, ...]) -> int:
+        return offset + sum(strides[a] * i for a, i in zip(axes, point, strict=True))
+
+    def change(line: KernelLine) -> KernelLine:
+        return replace(line, offset=moved(line.offset, line.strides)) if line.buffer is not None else line
+
+    part = replace(change_lines(kernel, change), extents=extents)
+    points = math.prod(extents)
+    return replace(part, stores=[replace(s, offset=moved(s.offset, s.strides), points=points) for s in part.stores])
+
+
+def separate_windows(kernel: Kernel) -> list[Kernel]:
+    """A kernel with one folding store whose places overlap, cut so that those of each part do not."""
+    (store,) = kernel.stores
+    moving = [i for i, (n, s) in enumerate(zip(kernel.extents, store.strides, strict=True)) if n != 1 and s]
+    choices = [c for r in range(len(moving) + 1) for c in itertools.combinations(moving, r)]
+    for axes in sorted(choices, key=lambda c: math.prod(kernel.extents[i] for i in c)):
+        rest = [i for i in moving if i not in axes]
+        if is_injective([kernel.extents[i] for i in rest], [store.strides[i] for i in rest]):
+            break
+    points = itertools.product(*(range(kernel.extents[i]) for i in axes))
+    return [fix_axes(kernel, axes, point) for point in points]

@@ -1,0 +1,292 @@
+"""Kernels that fold rows: a part of a warp, a warp or a block has a row, and keeps in registers what phases share.
+
+Folds are made by each thread, then by exchange between threads, always in the same order. What is also folded over the
+rows is first folded by each thread over the rows it takes; its sums are partial ones, for a second launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...loop_ir import Buffer, Kernel, KernelLine, Store
+from ..words import CudaValue, c_type, identity_number, number_text
+from .grid import Grid, count_blocks, is_injective
+from .points import Accumulation, write_vector
+from .sums import combine_partial_sums
+from .writer import FunctionLaunch, FunctionWriter, Known, accumulator_type, fold_word
+
+ROWS, ALONG = range(2)
+#: The longest row that a warp takes, and the threads of a block of warps.
+MAX_WARP_ROW = 1024
+WARPS_BLOCK = 128
+#: Bytes of registers in which a thread keeps what it loads; fewer where a block has all threads it may have.
+KEPT_BYTES = 256
+MAX_THREADS = 1024
+#: Bytes of registers for sums over the rows that a thread takes.
+MAX_SUMS_BYTES = 128
+MAX_SHARED_BYTES = 32 << 10
+#: Multiprocessors, about: so many blocks should have work.
+PROCESSORS = 132
+#: Blocks that share all rows, where they are also summed.
+SUMMING_BLOCKS = 2 * PROCESSORS
+
+
+@dataclass(frozen=True, slots=True)
+class RowShape:
+    """`threads` have a row, so many `beside` each other in a block; each takes `items` vectors of `width` elements."""
+
+    threads: int
+    beside: int
+    width: int
+    items: int
+    count: int
+    length: int
+
+    @property
+    def is_whole(self) -> bool:
+        return self.items * self.threads * self.width == self.length
+
+
+def render_rows(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[FunctionLaunch] | None:
+    """All phases of a kernel in one launch, and others for what is folded over the rows too. None if registers cannot
+    hold that.
+    """
+    rank = len(kernel.extents)
+    outer = rank - kernel.inner
+    grid = Grid(kernel, [ROWS if axis < outer else ALONG for axis in range(rank)], alignments)
+    sums = [s for s in kernel.stores if s.word]
+    shape = choose_shape(grid, summing=bool(sums))
+    row = [axis for axis in range(outer, rank) if kernel.extents[axis] != 1]
+    # each element of the row has a sum of its own
+    along = all(not any(s.strides[:outer]) and all(s.strides[a] for a in row) for s in sums)
+    size = shape.items * shape.width * sum(max(4, s.buffer.dtype.itemsize) for s in sums)
+    shared = shape.beside * shape.length * max((s.buffer.dtype.itemsize for s in sums), default=0)
+    fits = size <= MAX_SUMS_BYTES and shared <= MAX_SHARED_BYTES
+    if sums and (not along or not fits or is_repeating(kernel, row, sums)):
+        return None
+    writer = _RowWriter(grid, shape)
+    found = [writer.render()]
+    return found + (combine_partial_sums(kernel, row, sums, writer.partial, alignments) if writer.partial else [])
+
+
+def is_repeating(kernel: Kernel, axes: Sequence[int], sums: Sequence[Store]) -> bool:
+    """Whether two elements of the row share a place of a sum."""
+    extents = [kernel.extents[a] for a in axes]
+    return not all(is_injective(extents, [s.strides[a] for a in axes]) for s in sums)
+
+
+def choose_shape(grid: Grid, summing: bool) -> RowShape:
+    """How rows are shared by threads. Where they are also summed, blocks are larger: they have fewer parts of sums."""
+    along = grid.groups_on(ALONG)
+    count, length = grid.size_of(grid.groups_on(ROWS)), grid.size_of(along)
+    width = grid.vector_width(along[-1]) if along else 1
+    vectors = count_blocks(length, width)
+    if length <= (MAX_WARP_ROW // 2 if summing else MAX_WARP_ROW):
+        threads = min(32, 1 << (vectors - 1).bit_length())
+        beside = (2 * WARPS_BLOCK if summing else WARPS_BLOCK) // threads
+        # few rows are spread over the machine, in whole warps
+        while beside > 32 // threads and count < beside * (1 if summing else PROCESSORS):
+            beside //= 2
+    else:
+        threads, beside = min(MAX_THREADS, count_blocks(vectors, 4 * 32) * 32), 1
+    return RowShape(threads, beside, width, count_blocks(vectors, threads), count, length)
+
+
+class _RowWriter:
+    """The function of a kernel while it is written."""
+
+    def __init__(self, grid: Grid, shape: RowShape) -> None:
+        self.grid, self.shape = grid, shape
+        self.writer = FunctionWriter(grid)
+        self.stores = grid.kernel.stores
+        rank = len(grid.kernel.extents)
+        row = range(rank - grid.kernel.inner, rank)
+        self.row = frozenset(axis for axis in row if grid.kernel.extents[axis] != 1)
+        self.phases = 1 + max([x.phase for x in grid.lines] + [s.phase for s in self.stores])
+        self.kept = self._choose_kept()
+        self.fetched: set[int] = set()
+        self.sums = {id(s): (s, self.writer.name("t")) for s in self.stores if s.word}
+        blocks = count_blocks(shape.count, shape.beside)
+        self.blocks = min(blocks, SUMMING_BLOCKS) if self.sums else blocks
+        size, several = self.blocks * shape.length, self.blocks > 1
+        self.partial = [Buffer("scratch", size, s.buffer.dtype) for s, _ in self.sums.values() if several]
+
+    def render(self) -> FunctionLaunch:
+        shape, writer = self.shape, self.writer
+        split, at = writer.split_counter(self.grid.groups_on(ROWS), "row")
+        kept = [f"Vec<{c_type(x.dtype)}, {shape.width}> {name}[{shape.items}];" for x, name in self.kept.values()]
+        known: Known = {}
+        phases = [text for phase in range(self.phases) for text in self._phase(phase, known, at)]
+        # threads beyond the last row repeat it: all of a warp take part in exchanges, and what they store is the same
+        row = f"min({{}} + (I)threadIdx.y, (I){shape.count - 1})"
+        if not self.sums:
+            body = [f"const I row = {row.format(f'(I)blockIdx.x * {shape.beside}')};", *split, *kept, *phases]
+        else:
+            inner = [f"const I row = {row.format('first')};", *split, *kept, *phases]
+            body = self._loop_over_rows(inner)
+        return writer.finish(body, (self.blocks, 1), (shape.threads, shape.beside))
+
+    def _loop_over_rows(self, inner: Sequence[str]) -> list[str]:
+        """Rows that a thread takes one after the other, with the sums of its elements; then these are stored."""
+        shape, each = self.shape, self.shape.items * self.shape.width
+        widest = max(max(4, s.buffer.dtype.itemsize) for s, _ in self.sums.values())
+        body = [f"__shared__ double shared[{count_blocks(shape.beside * shape.length * widest, 8)}];"]
+        for store, name in self.sums.values():
+            start = number_text(identity_number(store.word, store.buffer.dtype), store.buffer.dtype)
+            body.append(f"{accumulator_type(store)} {name}[{each}] = {{{', '.join([start] * each)}}};")
+        count, beside = shape.count, shape.beside
+        body += [f"for (I first = (I)blockIdx.x * {beside}; first < {count}; first += {self.blocks * beside}) {{"]
+        body += [*("  " + x for x in inner), *(["  __syncthreads();"] if shape.threads > 32 else []), "}"]
+        return [*body, *(x for number in range(len(self.sums)) for x in self._store_sums(number))]
+
+    def _store_sums(self, number: int) -> list[str]:
+        """The sums of a block, one for each element of the row: those of its threads, folded through shared memory."""
+        shape, writer = self.shape, self.writer
+        store, name = list(self.sums.values())[number]
+        kind, total = accumulator_type(store), shape.threads * shape.beside
+        split, at = writer.split_counter(self.grid.groups_on(ALONG), "e")
+        if self.partial:
+            split, place = [], f"{writer.pointer(self.partial[number])}[(I)blockIdx.x * {shape.length} + e]"
+        else:
+            place = writer.address(store, at)
+        writer.written.append(self.partial[number] if self.partial else store.buffer)
+        return [
+            "__syncthreads();",
+            f"{kind}* {name}s = reinterpret_cast<{kind}*>(shared) + threadIdx.y * {shape.length};",
+            "#pragma unroll",
+            f"for (int n = 0; n < {shape.items * shape.width}; ++n) {{",
+            f"  const int e = (n / {shape.width} * {shape.threads} + threadIdx.x) * {shape.width} + n % {shape.width};",
+            f"  if (e < {shape.length}) {name}s[e] = {name}[n];",
+            "}",
+            "__syncthreads();",
+            f"for (int e = threadIdx.y * {shape.threads} + threadIdx.x; e < {shape.length}; e += {total}) {{",
+            f"  const {kind}* part = reinterpret_cast<{kind}*>(shared) + e;",
+            f"  {kind} sum = part[0];",
+            f"  for (int y = 1; y < {shape.beside}; ++y) sum = {fold_word(store)}_::of(sum, part[y * {shape.length}]);",
+            *("  " + x for x in split),
+            f"  {place} = sum;",
+            "}",
+        ]
+
+    def _element(self, item: int | str) -> str:
+        """The first element of a thread's vector."""
+        shape = self.shape
+        return (
+            f"((I){item} * {shape.threads} + threadIdx.x) * {shape.width}"
+            if item
+            else f"(I)threadIdx.x * {shape.width}"
+        )
+
+    # What happens in a phase
+
+    def varies(self, line: KernelLine) -> bool:
+        """Whether a line differs along the row."""
+        return line.kind != "fold" and bool(line.axes & self.row)
+
+    def _folds(self, phase: int) -> list[KernelLine]:
+        return [x for x in self.grid.lines if x.kind == "fold" and x.phase == phase]
+
+    def _stores(self, phase: int, along: bool) -> list[Store]:
+        return [s for s in self.stores if s.phase == phase and (bool(s.word) or self._is_along(s)) == along]
+
+    def _is_along(self, store: Store) -> bool:
+        return any(store.strides[a] for a in self.row) or any(map(self.varies, (store.line, *store.args)))
+
+    def _targets(self, phase: int) -> list[KernelLine]:
+        """Lines that are computed at each point of the row."""
+        stores = self._stores(phase, along=True)
+        return [f.args[0] for f in self._folds(phase)] + [x for s in stores for x in (s.line, *s.args)]
+
+    def _choose_kept(self) -> dict[int, tuple[KernelLine, str]]:
+        """Loads that several phases need, while registers hold them."""
+        uses: dict[int, int] = {}
+        for phase in range(self.phases):
+            for line in self.writer.needed_lines(self._targets(phase), self._fold_values()):
+                if line.kind == "load" and self.varies(line):
+                    uses[id(line)] = uses.get(id(line), 0) + 1
+        room = KEPT_BYTES // 2 if self.shape.threads * self.shape.beside == MAX_THREADS else KEPT_BYTES
+        found: dict[int, tuple[KernelLine, str]] = {}
+        for line in (x for x in self.grid.lines if uses.get(id(x), 0) > 1):
+            size = self.shape.items * self.shape.width * max(4, line.dtype.itemsize)
+            # a vector has neighbours in memory
+            is_vector = self.shape.width == 1 or self.grid.stride(line, len(self.grid.groups) - 1) == 1
+            if size <= room and is_vector:
+                room -= size
+                found[id(line)] = line, f"k{len(found)}"
+        return found
+
+    def _fold_values(self) -> Known:
+        """Folds, as if they were known: what they are computed from belongs to an earlier phase."""
+        return {id(x): CudaValue("", x.dtype) for x in self.grid.lines if x.kind == "fold"}
+
+    # Text
+
+    def _phase(self, phase: int, known: Known, at: Mapping[int, str]) -> list[str]:
+        writer, folds, once = self.writer, self._folds(phase), self._stores(phase, along=False)
+        targets = self._targets(phase)
+        constant = [x for x in writer.needed_lines(targets, known) if not self.varies(x)]
+        body = writer.compute([*constant, *(x for s in once for x in (s.line, *s.args))], known, at)
+        totals = [(writer.name("f"), fold) for fold in folds]
+        for total, fold in totals:
+            body.append(f"{accumulator_type(fold)} {total} = {_start_text(fold)};")
+        if targets:
+            body += self._loop(phase, targets, totals, known, at)
+        for total, fold in totals:
+            body += self._fold_threads(total, fold)
+            known[id(fold)] = CudaValue(total, fold.dtype)
+            if accumulator_type(fold) != c_type(fold.dtype):
+                known[id(fold)] = CudaValue(f"{total}t", fold.dtype)
+                body.append(f"const {c_type(fold.dtype)} {total}t = ({c_type(fold.dtype)}){total};")
+        stored = [x for s in once for x in writer.store(s, known, at)]
+        return [*body, *(["if (threadIdx.x == 0) {", *("  " + x for x in stored), "}"] if stored else [])]
+
+    def _loop(
+        self,
+        phase: int,
+        targets: Sequence[KernelLine],
+        totals: Sequence[tuple[str, KernelLine]],
+        known: Known,
+        at: Mapping[int, str],
+    ) -> list[str]:
+        """The loop of a thread over its vectors of the row."""
+        writer, shape, along = self.writer, self.shape, self.grid.groups_on(ALONG)
+        split, further = writer.split_counter(along, "j")
+        needed = {id(x) for x in writer.needed_lines(targets, known)}
+        item = 0 if shape.items == 1 else "item"
+        held = {key: (f"{name}[{item}]", key in self.fetched) for key, (_, name) in self.kept.items()}
+        stores, inner = self._stores(phase, along=True), dict(known)
+        group = along[-1] if along else 0
+        number = f"{item} * {shape.width} + u" if shape.width > 1 else item
+        # a row that is repeated counts once
+        guard = f"first + (I)threadIdx.y < {shape.count}" if shape.count % shape.beside else ""
+        own = [self.sums[id(s)] for s in stores if s.word]
+        folds = [Accumulation(total, fold, fold.args[0]) for total, fold in totals]
+        folds += [Accumulation(f"{name}[{number}]", s, s.line, guard) for s, name in own]
+        plain = [s for s in stores if not s.word]
+        text = write_vector(writer, group, shape.width, {**at, **further}, targets, plain, inner, folds, held)
+        self.fetched |= needed & set(self.kept)
+        guarded = text if shape.is_whole else [f"if (j < {shape.length}) {{", *("  " + x for x in text), "}"]
+        if shape.items == 1:
+            return ["{", f"  const I j = {self._element(0)};", *("  " + x for x in (*split, *guarded)), "}"]
+        return [
+            "#pragma unroll" if self.kept or self.sums or shape.items <= 8 else "#pragma unroll 4",
+            f"for (int item = 0; item < {shape.items}; ++item) {{",
+            f"  const I j = {self._element('item')};",
+            *("  " + x for x in (*split, *guarded)),
+            "}",
+        ]
+
+    def _fold_threads(self, total: str, fold: KernelLine) -> list[str]:
+        """A total of one thread becomes that of all threads of its row."""
+        word, threads = fold_word(fold), self.shape.threads
+        if threads <= 32:
+            return [f"{total} = fold_warp_<{word}_, {threads}>({total});"] if threads > 1 else []
+        return [
+            f"__shared__ {accumulator_type(fold)} {total}s[32];",
+            f"{total} = fold_block_<{word}_, {threads}>({total}, {total}s);",
+        ]
+
+
+def _start_text(fold: KernelLine) -> str:
+    return number_text(identity_number(fold.word, fold.dtype), fold.dtype)

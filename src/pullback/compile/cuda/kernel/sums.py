@@ -1,0 +1,187 @@
+"""Kernels that fold along axes into memory, in a fixed order: no two threads fold into one place.
+
+Where the last axis is folded, a block folds the points of one place; else neighbouring threads have neighbouring
+places. If there are few places, their points are divided among several blocks, and a second launch folds their results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...loop_ir import Buffer, Kernel, Store, load_line, row_major_strides
+from ..words import identity_number, number_text
+from .grid import Grid, count_blocks
+from .points import Accumulation, write_vector
+from .writer import FunctionLaunch, FunctionWriter, accumulator_type, fold_text, fold_word
+
+#: Threads along places, and threads for each, where the last axis is not folded.
+TILE = (32, 8)
+KEPT, FOLDED = range(2)
+#: So many blocks, each with so many steps for each thread, use all of the memory's bandwidth.
+WANTED_BLOCKS = 1056
+LEAST_STEPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How a fold is divided: elements that a thread takes at once (of a row that is folded, or of places), the threads
+    of a block, the points of a block for each place, and how many blocks share a place.
+    """
+
+    is_across: bool
+    width: int
+    threads: tuple[int, int]
+    places: int
+    points: int
+    part: int
+    chunks: int
+
+    @property
+    def blocks(self) -> int:
+        """The blocks that have different places."""
+        return self.places if self.is_across else count_blocks(self.places, TILE[0] * self.width)
+
+
+def render_sums(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[FunctionLaunch]:
+    """Folding stores that keep the same axes, and stores of points beside them."""
+    folds = [s for s in kernel.stores if s.word]
+    kept = [i for i, n in enumerate(kernel.extents) if n != 1 and any(s.strides[i] for s in folds)]
+    grid = Grid(kernel, [KEPT if i in kept else FOLDED for i in range(len(kernel.extents))], alignments)
+    shape = _choose_shape(grid)
+    if shape.chunks == 1:
+        return [_SumWriter(grid, shape, folds, None).render()]
+    partial = [Buffer("scratch", shape.chunks * shape.places, s.buffer.dtype) for s in folds]
+    found = _SumWriter(grid, shape, folds, partial).render()
+    return [found, *combine_partial_sums(kernel, kept, folds, partial, alignments)]
+
+
+def combine_partial_sums(
+    kernel: Kernel,
+    kept: Sequence[int],
+    folds: Sequence[Store],
+    partial: Sequence[Buffer],
+    alignments: Mapping[Buffer, int],
+) -> list[FunctionLaunch]:
+    """Launches that fold parts, each with all places in order, in the order of the parts."""
+    extents = tuple(kernel.extents[i] for i in kept)
+    inner = row_major_strides(extents)
+    places = row_major_strides((1, *extents))[0]
+    parts = partial[0].size // places
+    loads = [load_line(b, (places, *inner)) for b in partial]
+    points = parts * places
+    stores = [
+        Store(x, s.buffer, (0, *(s.strides[i] for i in kept)), s.offset, s.word, (), (), s.accumulates, points)
+        for x, s in zip(loads, folds, strict=True)
+    ]
+    return render_sums(Kernel((parts, *extents), 0, loads, stores), alignments)
+
+
+def _choose_shape(grid: Grid) -> _Shape:
+    places, points = (grid.size_of(grid.groups_on(side)) for side in (KEPT, FOLDED))
+    last = len(grid.groups) - 1
+    is_across = grid.side_of[last] == FOLDED
+    width = grid.vector_width(last)
+    threads = (min(512, max(32, count_blocks(points, width * LEAST_STEPS * 32) * 32)), 1) if is_across else TILE
+    if not is_across and places <= TILE[0] * width // 2:
+        width = 1
+    blocks = places if is_across else count_blocks(places, TILE[0] * width)
+    least = LEAST_STEPS * (threads[0] * width if is_across else 4 * TILE[1])
+    chunks = max(1, min(count_blocks(WANTED_BLOCKS, blocks), points // least))
+    unit = width if is_across else 1
+    part = count_blocks(points, chunks * unit) * unit
+    return _Shape(is_across, width, threads, places, points, part, count_blocks(points, part))
+
+
+class _SumWriter:
+    """The function that folds points, into their places or into the parts of blocks."""
+
+    def __init__(self, grid: Grid, shape: _Shape, folds: Sequence[Store], partial: Sequence[Buffer] | None) -> None:
+        self.grid, self.shape, self.folds, self.partial = grid, shape, folds, partial
+        self.writer = FunctionWriter(grid)
+        self.totals = [self.writer.name("f") for _ in folds]
+        #: How many places a thread has.
+        self.own = 1 if shape.is_across else shape.width
+
+    def render(self) -> FunctionLaunch:
+        shape = self.shape
+        first = "blockIdx.x" if shape.is_across else f"(blockIdx.x * {TILE[0]} + threadIdx.x) * {self.own}"
+        split, at = self.writer.split_counter(self.grid.groups_on(KEPT), "k")
+        body = [f"const I k = (I){first};", *self._starts()]
+        inner = [*split, *self._loop(at)]
+        body += inner if shape.is_across else [f"if (k < {shape.places}) {{", *("  " + x for x in inner), "}"]
+        for total, store in zip(self.totals, self.folds, strict=True):
+            body += self._fold_block(total, store)
+        guard = "threadIdx.x == 0" if shape.is_across else f"threadIdx.y == 0 && k < {shape.places}"
+        body += [f"if ({guard}) {{", *("  " + x for x in self._stores()), "}"]
+        return self.writer.finish(body, (shape.blocks, shape.chunks), shape.threads)
+
+    def _starts(self) -> list[str]:
+        found = []
+        for total, store in zip(self.totals, self.folds, strict=True):
+            start = number_text(identity_number(store.word, store.buffer.dtype), store.buffer.dtype)
+            several = f"[{self.own}] = {{{', '.join([start] * self.own)}}}" if self.own > 1 else f" = {start}"
+            found.append(f"{accumulator_type(store)} {total}{several};")
+        return found
+
+    def _total(self, total: str, number: str = "u") -> str:
+        return f"{total}[{number}]" if self.own > 1 else total
+
+    def _loop(self, kept: Mapping[int, str]) -> list[str]:
+        """The loop over the points of a thread."""
+        grid, shape, stores = self.grid, self.shape, self.grid.kernel.stores
+        split, at = self.writer.split_counter(grid.groups_on(FOLDED), "j")
+        targets = [x for s in stores for x in (s.line, *s.args)]
+        folds = [Accumulation(self._total(total), s, s.line) for total, s in zip(self.totals, self.folds, strict=True)]
+        plain = [s for s in stores if not s.word]
+        last = len(grid.groups) - 1
+        text = write_vector(self.writer, last, shape.width, {**kept, **at}, targets, plain, {}, folds)
+        first = f"threadIdx.x * {shape.width}" if shape.is_across else "threadIdx.y"
+        by = shape.threads[0] * shape.width if shape.is_across else shape.threads[1]
+        return [
+            f"const I end = min((I){shape.points}, (I)(blockIdx.y + 1) * {shape.part});",
+            "#pragma unroll 4",
+            f"for (I j = (I)blockIdx.y * {shape.part} + {first}; j < end; j += {by}) {{",
+            *("  " + x for x in (*split, *text)),
+            "}",
+        ]
+
+    def _fold_block(self, total: str, store: Store) -> list[str]:
+        kind, word = accumulator_type(store), fold_word(store)
+        if self.shape.is_across:
+            if self.shape.threads[0] == 32:
+                return [f"{total} = fold_warp_<{word}_, 32>({total});"]
+            return [
+                f"__shared__ {kind} {total}s[32];",
+                f"{total} = fold_block_<{word}_, {self.shape.threads[0]}>({total}, {total}s);",
+            ]
+        here, there = self._total(total), f"{total}s[u][threadIdx.y][threadIdx.x]"
+        return [
+            f"__shared__ {kind} {total}s[{self.own}][{TILE[1]}][{TILE[0]}];",
+            f"for (int u = 0; u < {self.own}; ++u) {there} = {here};",
+            "__syncthreads();",
+            f"if (threadIdx.y == 0) for (int u = 0; u < {self.own}; ++u) for (int y = 1; y < {TILE[1]}; ++y)",
+            f"  {here} = {word}_::of({here}, {total}s[u][y][threadIdx.x]);",
+        ]
+
+    def _stores(self) -> list[str]:
+        """The totals, each to its place, or to that of the block's part."""
+        writer, places = self.writer, self.shape.places
+        found: list[str] = []
+        for number in range(self.own):
+            place = "k" if self.own == 1 else f"(k + {number})"
+            totals = [self._total(total, str(number)) for total in self.totals]
+            if self.partial is None:
+                split, at = writer.split_counter(self.grid.groups_on(KEPT), place)
+                found += [*split, *(_store_total(writer, s, t, at) for s, t in zip(self.folds, totals, strict=True))]
+                continue
+            writer.written += self.partial
+            pairs = zip(self.partial, totals, strict=True)
+            found += [f"{writer.pointer(b)}[(I)blockIdx.y * {places} + {place}] = {total};" for b, total in pairs]
+        return found
+
+
+def _store_total(writer: FunctionWriter, store: Store, total: str, at: Mapping[int, str]) -> str:
+    writer.written.append(store.buffer)
+    place = writer.address(store, at)
+    return f"{place} = {fold_text(store, place, total) if store.accumulates else total};"

@@ -1,0 +1,156 @@
+"""Device functions that every module starts with: words that are no operator of C, folds, and indexed places."""
+
+from __future__ import annotations
+
+#: NumPy's results where C leaves them undefined: a zero divisor, the lowest number by -1, a shift by too many bits.
+_WORDS = """
+template <class T> struct wrapping_ { using type = T; };
+template <> struct wrapping_<int> { using type = unsigned; };
+template <> struct wrapping_<long long> { using type = unsigned long long; };
+template <> struct wrapping_<signed char> { using type = unsigned; };
+template <> struct wrapping_<unsigned char> { using type = unsigned; };
+template <> struct wrapping_<short> { using type = unsigned; };
+template <> struct wrapping_<unsigned short> { using type = unsigned; };
+template <class T> __device__ T negative_(T x) { using U = typename wrapping_<T>::type; return (T)(U(0) - (U)x); }
+template <class T> __device__ bool is_minus_one_(T x) { return T(-1) < T(0) && x == T(-1); }
+template <class T> __device__ T divide_(T x, T y) {
+  return y == 0 ? T(0) : is_minus_one_(y) ? negative_(x) : T(x / y);
+}
+template <class T> __device__ T fmod_(T x, T y) { return y == 0 || is_minus_one_(y) ? T(0) : T(x % y); }
+__device__ inline float fmod_(float x, float y) { return fmodf(x, y); }
+__device__ inline double fmod_(double x, double y) { return fmod(x, y); }
+template <class T> __device__ T remainder_(T x, T y) {
+  const T rest = fmod_(x, y);
+  return rest != 0 && (rest < 0) != (y < 0) ? T(rest + y) : rest;
+}
+template <class T> __device__ T floor_divide_(T x, T y) {
+  const T rest = fmod_(x, y), found = divide_(x, y);
+  return rest != 0 && (rest < 0) != (y < 0) ? T(found - 1) : found;
+}
+template <class T> __device__ T real_remainder_(T x, T y) {
+  const T rest = fmod_(x, y);
+  if (rest == 0) return copysign(T(0), y);
+  return (rest < 0) != (y < 0) ? rest + y : rest;
+}
+template <class T> __device__ T real_floor_divide_(T x, T y) {
+  if (y == 0) return x / y;
+  const T rest = fmod_(x, y);
+  T found = (x - rest) / y;
+  if (rest != 0 && (rest < 0) != (y < 0)) found -= T(1);
+  if (found == 0) return copysign(T(0), x / y);
+  const T whole = floor(found);
+  return found - whole > T(0.5) ? whole + T(1) : whole;
+}
+template <class T> __device__ T left_shift_(T x, T y) {
+  using U = typename wrapping_<T>::type;
+  return (unsigned long long)y < 8 * sizeof(T) ? (T)((U)x << y) : T(0);
+}
+template <class T> __device__ T right_shift_(T x, T y) {
+  return (unsigned long long)y < 8 * sizeof(T) ? (T)(x >> y) : x < 0 ? T(-1) : T(0);
+}
+template <class U> __device__ U rotate_left_(U x, U y) {
+  const unsigned bits = 8 * sizeof(U), by = (unsigned)(y % bits);
+  return by ? (U)((U)(x << by) | (U)(x >> (bits - by))) : x;
+}
+template <class T, class F> __device__ T saturate_(F x, T low, T high) {
+  return x != x ? T(0) : x <= (F)low ? low : x >= (F)high ? high : (T)x;
+}
+template <class T> __device__ T logaddexp_(T x, T y) {
+  const T high = x > y || x != x ? x : y, away = x - y;
+  return high - high != 0 ? high : high + log1p(exp(away < 0 ? away : -away));
+}
+template <class T> __device__ T sigmoid_(T x) {
+  const T small = exp(x < 0 ? x : -x);
+  return (x < 0 ? small : T(1)) / (T(1) + small);
+}
+"""
+
+#: What is folded, by one thread, by a warp or part of one, and by a block; always in the same order.
+_FOLDS = """
+template <class T, int N> struct alignas(sizeof(T) * N) Vec { T v[N]; };
+struct add_ { template <class T> static __device__ T of(T a, T b) {
+  using U = typename wrapping_<T>::type; return (T)((U)a + (U)b); } };
+struct multiply_ { template <class T> static __device__ T of(T a, T b) {
+  using U = typename wrapping_<T>::type; return (T)((U)a * (U)b); } };
+struct maximum_ { template <class T> static __device__ T of(T a, T b) { return a > b || a != a ? a : b; } };
+struct minimum_ { template <class T> static __device__ T of(T a, T b) { return a < b || a != a ? a : b; } };
+struct logical_or_ { template <class T> static __device__ T of(T a, T b) { return a || b; } };
+struct logical_and_ { template <class T> static __device__ T of(T a, T b) { return a && b; } };
+template <class Op, int N, class T> __device__ T fold_warp_(T x) {
+  for (int d = N / 2; d; d >>= 1) x = Op::of(x, __shfl_xor_sync(~0u, x, d));
+  return x;
+}
+template <class Op, int N, class T> __device__ T fold_block_(T x, T* shared) {
+  x = fold_warp_<Op, 32>(x);
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
+  __syncthreads();
+  T all = shared[0];
+  for (int i = 1; i < N / 32; ++i) all = Op::of(all, shared[i]);
+  return all;
+}
+"""
+
+#: The element an index points at; negative ones count from the end. Out of range it is -1, and the status is noted.
+_INDICES = """
+template <class T> __device__ long long place_(T index, long long size, int* status) {
+  const long long at = (long long)index < 0 ? (long long)index + size : (long long)index;
+  if (at >= 0 && at < size) return at;
+  *status = 1;
+  return -1;
+}
+"""
+
+#: A stable sort of keys and their numbers by one block, eight bits in each pass: a warp takes one part of the keys in
+#: order, after others that have the same bits.
+_SORT = """
+template <int N, int PASSES>
+__device__ void block_sort_(unsigned* keys, unsigned* items, unsigned* keys2, unsigned* items2) {
+  __shared__ unsigned counts[256 * 32], sums[1024];
+  const int t = threadIdx.x, lane = t % 32, warp = t / 32;
+  const int part = (N + 1023) / 1024 * 32, begin = warp * part, end = begin + part < N ? begin + part : N;
+  for (int pass = 0; pass < PASSES; ++pass) {
+    for (int i = t; i < 256 * 32; i += 1024) counts[i] = 0;
+    __syncthreads();
+    for (int i = begin + lane; i < end; i += 32) atomicAdd(&counts[(keys[i] >> 8 * pass & 255) * 32 + warp], 1u);
+    __syncthreads();
+    unsigned total = 0;
+    for (int i = 0; i < 8; ++i) total += counts[8 * t + i];
+    sums[t] = total;
+    __syncthreads();
+    for (int by = 1; by < 1024; by *= 2) {
+      const unsigned before = t >= by ? sums[t - by] : 0;
+      __syncthreads();
+      sums[t] += before;
+      __syncthreads();
+    }
+    unsigned at = sums[t] - total;
+    for (int i = 0; i < 8; ++i) {
+      const unsigned own = counts[8 * t + i];
+      counts[8 * t + i] = at;
+      at += own;
+    }
+    __syncthreads();
+    for (int first = begin; first < end; first += 32) {
+      const int i = first + lane;
+      const unsigned key = i < end ? keys[i] : 0, item = i < end ? pass ? items[i] : (unsigned)i : 0;
+      const unsigned digit = i < end ? key >> 8 * pass & 255 : 256;
+      const unsigned peers = __match_any_sync(~0u, digit), rank = __popc(peers & ((1u << lane) - 1));
+      if (i < end) {
+        const unsigned to = counts[digit * 32 + warp] + rank;
+        keys2[to] = key;
+        items2[to] = item;
+      }
+      __syncwarp();
+      if (i < end && rank == 0) counts[digit * 32 + warp] += __popc(peers);
+      __syncwarp();
+    }
+    __syncthreads();
+    unsigned* const sorted = keys2;
+    keys2 = keys, keys = sorted;
+    unsigned* const moved = items2;
+    items2 = items, items = moved;
+  }
+}
+"""
+
+PREAMBLE = (_WORDS + _FOLDS + _INDICES + _SORT).lstrip()

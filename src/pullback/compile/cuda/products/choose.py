@@ -1,0 +1,71 @@
+"""Which ways there are to do a product: tiles of several shapes, and the library."""
+
+from __future__ import annotations
+
+from ...loop_ir import Product
+from .library import CANDIDATES, can_take
+from .tile import PlainShape, TensorShape, TileShape
+
+#: Up to so many multiplications a tile of our own wins in any case: a library's call costs more than the arithmetic.
+SMALL_PRODUCT = 1 << 24
+#: Above, only the library's tiles are worth trying.
+LARGE_PRODUCT = 1 << 28
+#: Multiprocessors of the machines that this is tuned for, and the warps that keep one busy while memory is slow.
+_MULTIPROCESSORS, _BUSY_WARPS = 132, 16
+_STAGED = (
+    TensorShape(2, 4, (2, 2, 1), 16),
+    TensorShape(2, 4, (4, 2, 1), 16),
+    TensorShape(1, 2, (2, 2, 1), 32),
+    TensorShape(1, 4, (2, 2, 2), 32),
+)
+
+
+def count_multiplications(product: Product) -> int:
+    return product.out.size * product.left.shape[-1]
+
+
+def uses_tensor_cores(product: Product) -> bool:
+    return product.out.buffer.dtype.name in ("float32", "float16", "bfloat16")
+
+
+def choose_shape(product: Product) -> TileShape:
+    """The shape for a small product, by rule. K is shared by as many warps as keep the machine busy, each with some
+    steps to do; fragments beside each other read less, as long as there are blocks for all multiprocessors.
+    """
+    columns, depth = product.out.shape[-1], product.left.shape[-1]
+    if not uses_tensor_cores(product):
+        return PlainShape(1, 1) if product.out.size <= 256 * 2 * _MULTIPROCESSORS else PlainShape(4, 4)
+    wide = 1
+    while wide < 4 and 8 * wide < columns and _count_blocks(product, 16, 16 * wide) >= 2 * _MULTIPROCESSORS:
+        wide *= 2
+    steps = max(1, -(-depth // 8))
+    room = max(1, _MULTIPROCESSORS * _BUSY_WARPS // _count_blocks(product, 16, 8 * wide))
+    warps = min(16, room, -(-steps // 2))
+    return TensorShape(1, wide, (1, 1, -(-steps // -(-steps // warps))))
+
+
+def tile_shapes(product: Product) -> list[TileShape]:
+    """The shapes worth trying, the likeliest first."""
+    first = choose_shape(product)
+    if not uses_tensor_cores(product):
+        return [first]
+    rows, columns = product.out.shape[-2:]
+    return [first, *(s for s in _STAGED if s.rows < 2 * rows and s.columns < 2 * columns)]
+
+
+def offered_shapes(product: Product) -> list[TileShape]:
+    """The shapes of tiles that a program has code for: it takes longer to compile one than to try many."""
+    count = count_multiplications(product)
+    if not can_take(product) or count <= SMALL_PRODUCT:
+        return [choose_shape(product)]
+    return [] if count > LARGE_PRODUCT else tile_shapes(product)[1:2] or [choose_shape(product)]
+
+
+def offered_algorithms(product: Product) -> list[int]:
+    """The numbers of the library's algorithms that are tried."""
+    return list(range(CANDIDATES)) if can_take(product) and count_multiplications(product) > SMALL_PRODUCT else []
+
+
+def _count_blocks(product: Product, rows: int, columns: int) -> int:
+    m, n = product.out.shape[-2:]
+    return product.count * -(-m // rows) * -(-n // columns)

@@ -1,0 +1,233 @@
+// Matrix products by tiles. A block computes ROWS by COLUMNS elements of one matrix of the batch and hands each of them
+// to `store(z, m, n, value)`. Elements of the arguments come from `left(z, m, k)` and `right(z, k, n)`, asked only within
+// the sizes, so that any strides, guards and functions of the arguments are theirs to say. Sums have one fixed order.
+// Threads of the block beyond those of the tile must have returned: barriers wait for threads that still run.
+
+template <int M_, int N_, int K_> struct Sizes { static constexpr int M = M_, N = N_, K = K_; };
+
+// The element as a plain sum: where splitting made an infinity or NaN of it, this decides what it is.
+template <class T, class S, class Left, class Right>
+__device__ __noinline__ T plain_sum_(const Left left, const Right right, const int z, const int m, const int n) {
+  T total = 0;
+  #pragma unroll 1
+  for (int k = 0; k < S::K; ++k) total = fma((T)left(z, m, k), (T)right(z, k, n), total);
+  return total;
+}
+
+// A warp has MT x NT fragments of 16 x 8; the block WM x WN warps side by side, and WK that share K. Arguments pass
+// through shared memory in pieces of CHUNK along K, or straight to registers where CHUNK is 0. BY_K: whether neighbours
+// in memory are neighbours along K. DIGITS 3: each float32 is a sum of two tf32, of whose products the largest three
+// are added, which has the accuracy of float32 arithmetic; DIGITS 1: rounded to tf32.
+template <int MT_, int NT_, int WM_, int WN_, int WK_, int CHUNK_, int DIGITS_, bool LEFT_BY_K_, bool RIGHT_BY_K_>
+struct TensorShape {
+  static constexpr int MT = MT_, NT = NT_, WM = WM_, WN = WN_, WK = WK_, CHUNK = CHUNK_, DIGITS = DIGITS_;
+  static constexpr int ROWS = 16 * MT * WM, COLUMNS = 8 * NT * WN, THREADS = 32 * WM * WN * WK;
+  static constexpr bool LEFT_BY_K = LEFT_BY_K_, RIGHT_BY_K = RIGHT_BY_K_;
+};
+
+// CHUNK by COUNT elements in shared memory, neighbours as they are in memory; padded so that the 32 addresses of a
+// fragment's row lie in different banks.
+template <int COUNT, int CHUNK, int THREADS, bool BY_K> struct Panel {
+  static constexpr int STEP = BY_K ? CHUNK + 4 : COUNT + (COUNT % 16 ? 0 : 8);
+  static constexpr int SIZE = BY_K ? COUNT * STEP : CHUNK * STEP, EACH = (COUNT * CHUNK + THREADS - 1) / THREADS;
+  static __device__ __forceinline__ int place(const int i, const int k) { return BY_K ? i * STEP + k : k * STEP + i; }
+  static __device__ __forceinline__ int index(const int e) { return BY_K ? e / CHUNK : e % COUNT; }
+  static __device__ __forceinline__ int depth(const int e) { return BY_K ? e % CHUNK : e / COUNT; }
+
+  template <class Load> static __device__ __forceinline__ void fetch(float (&held)[EACH], const Load& load) {
+    #pragma unroll
+    for (int i = 0; i < EACH; ++i) {
+      const int e = threadIdx.x + i * THREADS;
+      held[i] = (COUNT * CHUNK) % THREADS == 0 || e < COUNT * CHUNK ? load(index(e), depth(e)) : 0.0f;
+    }
+  }
+  static __device__ __forceinline__ void keep(float* panel, const float (&held)[EACH]) {
+    #pragma unroll
+    for (int i = 0; i < EACH; ++i) {
+      const int e = threadIdx.x + i * THREADS;
+      if ((COUNT * CHUNK) % THREADS == 0 || e < COUNT * CHUNK) panel[place(index(e), depth(e))] = held[i];
+    }
+  }
+};
+
+template <int DIGITS> __device__ __forceinline__ void split_tf32_(const float x, unsigned& high, unsigned& low) {
+  high = tf32_(x);
+  if (DIGITS == 3) low = tf32_(x - __uint_as_float(high));
+}
+
+template <class T>
+__device__ __forceinline__ void multiply_fragments_(
+    float (&sum)[T::MT][T::NT][4], const float (&a)[T::MT][4], const float (&b)[T::NT][2]) {
+  unsigned ah[T::MT][4], al[T::MT][4], bh[T::NT][2], bl[T::NT][2];
+  #pragma unroll
+  for (int i = 0; i < T::MT; ++i)
+    #pragma unroll
+    for (int e = 0; e < 4; ++e) split_tf32_<T::DIGITS>(a[i][e], ah[i][e], al[i][e]);
+  #pragma unroll
+  for (int j = 0; j < T::NT; ++j)
+    #pragma unroll
+    for (int e = 0; e < 2; ++e) split_tf32_<T::DIGITS>(b[j][e], bh[j][e], bl[j][e]);
+  #pragma unroll
+  for (int i = 0; i < T::MT; ++i)
+    #pragma unroll
+    for (int j = 0; j < T::NT; ++j) {
+      if (T::DIGITS == 1) {
+        mma_(sum[i][j], ah[i], bh[j]);
+        continue;
+      }
+      // tensor cores cut off what does not fit when they add, so long sums are added here, rounded to the nearest
+      float part[4] = {};
+      mma_(part, al[i], bh[j]);
+      mma_(part, ah[i], bl[j]);
+      mma_(part, ah[i], bh[j]);
+      #pragma unroll
+      for (int e = 0; e < 4; ++e) sum[i][j][e] += part[e];
+    }
+}
+
+// Fragments as mma.m16n8k8 wants them: lane 4g + q holds rows g, g + 8 and columns q, q + 4 of the left, and column g of
+// the right; `left(i, k)` and `right(k, j)` count from the warp's first row and column.
+template <class T, class Left, class Right>
+__device__ __forceinline__ void multiply_step_(
+    float (&sum)[T::MT][T::NT][4], const int k, const Left& left, const Right& right) {
+  const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+  float a[T::MT][4], b[T::NT][2];
+  #pragma unroll
+  for (int i = 0; i < T::MT; ++i)
+    #pragma unroll
+    for (int e = 0; e < 4; ++e) a[i][e] = left(16 * i + g + e % 2 * 8, k + q + e / 2 * 4);
+  #pragma unroll
+  for (int j = 0; j < T::NT; ++j)
+    #pragma unroll
+    for (int e = 0; e < 2; ++e) b[j][e] = right(k + q + e * 4, 8 * j + g);
+  multiply_fragments_<T>(sum, a, b);
+}
+
+template <class S, class T, class Left, class Right, class Store>
+__device__ __forceinline__ void tensor_tile_(
+    const unsigned block, float* shared, const Left& left, const Right& right, const Store& store) {
+  constexpr int ACROSS = (S::N + T::COLUMNS - 1) / T::COLUMNS, DOWN = (S::M + T::ROWS - 1) / T::ROWS;
+  const int z = block / (ACROSS * DOWN), row = block / ACROSS % DOWN * T::ROWS, column = block % ACROSS * T::COLUMNS;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, wk = warp / (T::WM * T::WN);
+  const int own_row = warp / T::WN % T::WM * 16 * T::MT, own_column = warp % T::WN * 8 * T::NT;
+  // how much of K a warp takes at once; guards that constants make superfluous are gone in the machine code
+  constexpr int STEPS = ((S::K + 7) / 8 + T::WK - 1) / T::WK;
+  constexpr bool WHOLE = T::CHUNK ? S::K % (T::CHUNK ? T::CHUNK : 1) == 0 : S::K == 8 * STEPS * T::WK;
+  const auto guarded_left = [&](const int m, const int k) {
+    const bool inside = (S::M % T::ROWS == 0 || m < S::M) && (WHOLE || k < S::K);
+    return inside ? (float)left(z, m, k) : 0.0f;
+  };
+  const auto guarded_right = [&](const int k, const int n) {
+    const bool inside = (S::N % T::COLUMNS == 0 || n < S::N) && (WHOLE || k < S::K);
+    return inside ? (float)right(z, k, n) : 0.0f;
+  };
+  float sum[T::MT][T::NT][4] = {};
+  if constexpr (T::CHUNK == 0) {
+    #pragma unroll 8
+    for (int i = 0; i < STEPS; ++i)
+      multiply_step_<T>(
+          sum, (wk * STEPS + i) * 8, [&](const int m, const int k) { return guarded_left(row + own_row + m, k); },
+          [&](const int k, const int n) { return guarded_right(k, column + own_column + n); });
+  } else {
+    using A = Panel<T::ROWS, T::CHUNK, T::THREADS, T::LEFT_BY_K>;
+    using B = Panel<T::COLUMNS, T::CHUNK, T::THREADS, T::RIGHT_BY_K>;
+    constexpr int CHUNKS = (S::K + T::CHUNK - 1) / T::CHUNK;
+    float held_a[A::EACH], held_b[B::EACH];
+    const auto fetch = [&](const int k0) {
+      A::fetch(held_a, [&](const int m, const int k) { return guarded_left(row + m, k0 + k); });
+      B::fetch(held_b, [&](const int n, const int k) { return guarded_right(k0 + k, column + n); });
+    };
+    // two panels of each: while one is multiplied, the next is on its way, first to registers
+    const auto keep = [&](const int c) {
+      A::keep(shared + c % 2 * A::SIZE, held_a);
+      B::keep(shared + 2 * A::SIZE + c % 2 * B::SIZE, held_b);
+    };
+    if (CHUNKS) {
+      fetch(0);
+      keep(0);
+    }
+    __syncthreads();
+    for (int c = 0; c < CHUNKS; ++c) {
+      if (c + 1 < CHUNKS) fetch((c + 1) * T::CHUNK);
+      const float *a = shared + c % 2 * A::SIZE, *b = shared + 2 * A::SIZE + c % 2 * B::SIZE;
+      #pragma unroll
+      for (int k = 0; k < T::CHUNK / T::WK; k += 8)
+        multiply_step_<T>(
+            sum, wk * (T::CHUNK / T::WK) + k, [&](const int m, const int k) { return a[A::place(own_row + m, k)]; },
+            [&](const int k, const int n) { return b[B::place(own_column + n, k)]; });
+      if (c + 1 < CHUNKS) keep(c + 1);
+      __syncthreads();
+    }
+  }
+  const auto finish = [&](const int m, const int n, const float found) {
+    if ((S::M % T::ROWS && m >= S::M) || (S::N % T::COLUMNS && n >= S::N)) return;
+    const bool finite = fabsf(found) <= 3.402823466e38f;
+    store(z, m, n, finite ? found : plain_sum_<float, S>(left, right, z, m, n));
+  };
+  if constexpr (T::WK == 1) {
+    #pragma unroll
+    for (int i = 0; i < T::MT; ++i)
+      #pragma unroll
+      for (int j = 0; j < T::NT; ++j)
+        #pragma unroll
+        for (int e = 0; e < 4; ++e)
+          finish(row + own_row + 16 * i + lane / 4 + e / 2 * 8, column + own_column + 8 * j + lane % 4 * 2 + e % 2, sum[i][j][e]);
+  } else {
+    constexpr int STEP = T::COLUMNS + 1, PART = T::ROWS * STEP;
+    #pragma unroll
+    for (int i = 0; i < T::MT; ++i)
+      #pragma unroll
+      for (int j = 0; j < T::NT; ++j)
+        #pragma unroll
+        for (int e = 0; e < 4; ++e)
+          shared[wk * PART + (own_row + 16 * i + lane / 4 + e / 2 * 8) * STEP + own_column + 8 * j + lane % 4 * 2 + e % 2] = sum[i][j][e];
+    __syncthreads();
+    for (int e = threadIdx.x; e < T::ROWS * T::COLUMNS; e += T::THREADS) {
+      const int m = e / T::COLUMNS, n = e % T::COLUMNS;
+      float total = shared[m * STEP + n];
+      #pragma unroll
+      for (int w = 1; w < T::WK; ++w) total += shared[w * PART + m * STEP + n];
+      finish(row + m, column + n, total);
+    }
+  }
+}
+
+// For every dtype and machine: 256 threads, each of R x C elements that are 16 apart.
+template <class T, class S, int R, int C, bool LEFT_BY_K, bool RIGHT_BY_K, class Left, class Right, class Store>
+__device__ __forceinline__ void plain_tile_(
+    const unsigned block, T* shared, const Left& left, const Right& right, const Store& store) {
+  constexpr int ROWS = 16 * R, COLUMNS = 16 * C, CHUNK = 16;
+  constexpr int ACROSS = (S::N + COLUMNS - 1) / COLUMNS, DOWN = (S::M + ROWS - 1) / ROWS;
+  const int z = block / (ACROSS * DOWN), row = block / ACROSS % DOWN * ROWS, column = block % ACROSS * COLUMNS;
+  const int x = threadIdx.x % 16, y = threadIdx.x / 16;
+  T* const a = shared;
+  T* const b = shared + CHUNK * (ROWS + 1);
+  T sum[R][C] = {};
+  for (int k0 = 0; k0 < S::K; k0 += CHUNK) {
+    #pragma unroll
+    for (int i = 0; i < R; ++i) {
+      const int e = threadIdx.x + i * 256, m = LEFT_BY_K ? e / CHUNK : e % ROWS, k = LEFT_BY_K ? e % CHUNK : e / ROWS;
+      a[k * (ROWS + 1) + m] = row + m < S::M && k0 + k < S::K ? (T)left(z, row + m, k0 + k) : (T)0;
+    }
+    #pragma unroll
+    for (int j = 0; j < C; ++j) {
+      const int e = threadIdx.x + j * 256;
+      const int n = RIGHT_BY_K ? e / CHUNK : e % COLUMNS, k = RIGHT_BY_K ? e % CHUNK : e / COLUMNS;
+      b[k * (COLUMNS + 1) + n] = column + n < S::N && k0 + k < S::K ? (T)right(z, k0 + k, column + n) : (T)0;
+    }
+    __syncthreads();
+    #pragma unroll
+    for (int k = 0; k < CHUNK; ++k)
+      #pragma unroll
+      for (int i = 0; i < R; ++i)
+        #pragma unroll
+        for (int j = 0; j < C; ++j)
+          sum[i][j] = fma(a[k * (ROWS + 1) + y + 16 * i], b[k * (COLUMNS + 1) + x + 16 * j], sum[i][j]);
+    __syncthreads();
+  }
+  #pragma unroll
+  for (int i = 0; i < R; ++i)
+    #pragma unroll
+    for (int j = 0; j < C; ++j)
+      if (row + y + 16 * i < S::M && column + x + 16 * j < S::N) store(z, row + y + 16 * i, column + x + 16 * j, sum[i][j]);
+}

@@ -1,0 +1,228 @@
+"""Matrix products by tiles of our own, in CUDA C, with what follows computed in registers (`tile.cuh` has the tiles).
+
+A tile ends in a kernel over the product's elements: the lines of a kernel that would have read the product from memory,
+or, where there is none, a store of `alpha * product + beta * out`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ...loop_ir import Kernel, KernelLine, Layout, Product, Store, load_line, product_operands, row_major_strides
+from ..kernel.grid import Grid
+from ..kernel.writer import FunctionLaunch, FunctionWriter
+from ..words import c_type
+
+#: Machine instructions of the tensor cores, which an emulator replaces: `a` and `b` in tf32, `c` is added to.
+INSTRUCTIONS = """
+// ptx
+__device__ __forceinline__ unsigned tf32_(const float x) {
+  unsigned found;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(found) : "f"(x));
+  return found;
+}
+__device__ __forceinline__ void mma_(float* c, const unsigned* a, const unsigned* b) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+// end of ptx
+""".lstrip()
+
+
+@functools.cache
+def tiles_text() -> str:
+    """The device functions that the text of a tile calls, after the preamble of all modules and `INSTRUCTIONS`."""
+    return importlib.resources.files(__package__).joinpath("tile.cuh").read_text()
+
+
+@dataclass(frozen=True, slots=True)
+class TensorShape:
+    """A warp has `high` by `wide` fragments of 16 by 8 elements; `warps` are those along rows, columns and K. The
+    arguments pass through shared memory in pieces of `chunk` along K; 0: straight to registers.
+    """
+
+    high: int
+    wide: int
+    warps: tuple[int, int, int]
+    chunk: int = 0
+
+    @property
+    def rows(self) -> int:
+        return 16 * self.high * self.warps[0]
+
+    @property
+    def columns(self) -> int:
+        return 8 * self.wide * self.warps[1]
+
+    @property
+    def threads(self) -> int:
+        return 32 * math.prod(self.warps)
+
+    @property
+    def shared_elements(self) -> int:
+        """Enough for both orders in memory of each argument, and for the parts of a sum over K."""
+        panels = 2 * sum((n + 8) * (self.chunk + 4) for n in (self.rows, self.columns)) if self.chunk else 0
+        parts = self.warps[2] * self.rows * (self.columns + 1) if self.warps[2] > 1 else 0
+        return max(panels, parts, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainShape:
+    """Without tensor cores: 256 threads, each of `high` by `wide` elements that are 16 apart."""
+
+    high: int
+    wide: int
+
+    @property
+    def rows(self) -> int:
+        return 16 * self.high
+
+    @property
+    def columns(self) -> int:
+        return 16 * self.wide
+
+    @property
+    def threads(self) -> int:
+        return 256
+
+    @property
+    def shared_elements(self) -> int:
+        return 16 * (self.rows + self.columns + 2)
+
+
+TileShape = TensorShape | PlainShape
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tail:
+    """What a tile does with the product: a kernel without folds over it, in which `load` stands for an element. The
+    strides of the load and `strides` of the product's axes lead to the same number of an element.
+    """
+
+    kernel: Kernel
+    load: KernelLine
+    strides: tuple[int, ...]
+
+
+def store_product(product: Product) -> Tail:
+    """The tail of a product that is stored: alpha times it, and beta times what was there."""
+    out = product.out
+    strides = row_major_strides(out.shape)
+    load = load_line(out.buffer, strides)
+    value = scale_line(load, product.alpha)
+    if product.beta:
+        before = scale_line(load_line(out.buffer, out.strides, out.offset), product.beta)
+        value = _apply(value, before)
+    kernel = Kernel(out.shape, 0, [value], [Store(value, out.buffer, out.strides, out.offset)])
+    return Tail(kernel, load, strides)
+
+
+def _apply(x: KernelLine, y: KernelLine) -> KernelLine:
+    return KernelLine("apply", x.dtype, x.axes | y.axes, 0, (x, y), lambda k, a, b: k.add(a, b), x.dtype)
+
+
+def scale_line(x: KernelLine, factor: float) -> KernelLine:
+    if factor == 1:
+        return x
+    number = KernelLine("number", x.dtype, frozenset(), number=factor)
+    return KernelLine("apply", x.dtype, x.axes, 0, (x, number), lambda k, a, b: k.multiply(a, b), x.dtype)
+
+
+def render_tile(product: Product, tail: Tail, shape: TileShape, digits: int) -> FunctionLaunch:
+    """A product and its tail as one function; `digits` 3: at float32 accuracy, 1: in tf32."""
+    (rows, columns), depth = product.out.shape[-2:], product.left.shape[-1]
+    grid = Grid(tail.kernel, [0] * len(tail.kernel.extents), {})
+    left, right = product_operands(product)
+    if max(map(_reach, (left, right))) >= 1 << 31:
+        grid.index_type = "long long"
+    writer = FunctionWriter(grid)
+    element = c_type(product.out.buffer.dtype)
+    loads = [_load_text("left", "mk", writer, left), _load_text("right", "kn", writer, right)]
+    split, at = _tail_coordinates(writer, tail, product.out)
+    stores = tail.kernel.stores
+    known: dict[int, Any] = {}
+    body = writer.compute([x for s in stores for x in (s.line, *s.args)], known, at, {id(tail.load): "product"})
+    body += [x for s in stores for x in writer.store(s, known, at)]
+    call = _call_text(shape, (rows, columns, depth), element, digits, product)
+    text = [
+        *loads,
+        f"const auto store = [=](const int z, const int m, const int n, const {element} product) {{",
+        *("  " + line for line in (*split, *body)),
+        "};",
+        f"__shared__ {element} shared[{shape.shared_elements}];",
+        f"{call}(blockIdx.x, shared, left, right, store);",
+    ]
+    blocks = product.count * -(-rows // shape.rows) * -(-columns // shape.columns)
+    return writer.finish(text, (blocks, 1), (shape.threads, 1))
+
+
+def _reach(matrix: Layout) -> int:
+    """The farthest element."""
+    return matrix.offset + sum(abs(s) * max(n - 1, 0) for s, n in zip(matrix.strides, matrix.shape, strict=True))
+
+
+def _call_text(shape: TileShape, sizes: tuple[int, int, int], element: str, digits: int, product: Product) -> str:
+    extents = f"Sizes<{', '.join(map(str, sizes))}>"
+    by_k = ", ".join("true" if flag else "false" for flag in (_is_by_k(product.left, -1), _is_by_k(product.right, -2)))
+    if isinstance(shape, PlainShape):
+        return f"plain_tile_<{element}, {extents}, {shape.high}, {shape.wide}, {by_k}>"
+    numbers = ", ".join(map(str, (shape.high, shape.wide, *shape.warps, shape.chunk, digits)))
+    return f"tensor_tile_<{extents}, TensorShape<{numbers}, {by_k}>>"
+
+
+def _is_by_k(matrix: Layout, axis: int) -> bool:
+    """Whether neighbours along K, an axis of the matrix, are nearest in memory."""
+    return abs(matrix.strides[axis]) <= abs(matrix.strides[-3 - axis])
+
+
+def _coordinates(shape: tuple[int, ...], names: str) -> list[str]:
+    """The coordinates along the axes of matrices: those of the batch are in z, and `names` are those of the others."""
+    batch = zip(shape[:-2], row_major_strides(shape[:-2]), strict=True)
+    return [*(f"(z / {step} % {n})" if len(shape) > 3 else "z" for n, step in batch), *names]
+
+
+def _load_text(name: str, names: str, writer: FunctionWriter, matrix: Layout) -> str:
+    """A function of the coordinates that returns an element of a matrix."""
+    axes = zip(_coordinates(matrix.shape, names), matrix.shape, matrix.strides, strict=True)
+    terms = [c if stride == 1 else f"(I){c} * {stride}" for c, n, stride in axes if n > 1 and stride]
+    if matrix.offset or not terms:
+        terms.append(str(matrix.offset))
+    given = ", ".join(f"const int {c}" for c in "z" + names)
+    return f"const auto {name} = [=]({given}) {{ return {writer.pointer(matrix.buffer)}[{' + '.join(terms)}]; }};"
+
+
+def _tail_coordinates(writer: FunctionWriter, tail: Tail, out: Layout) -> tuple[list[str], dict[int, str]]:
+    """The coordinates of the tail's domain at the element (z, m, n) of the product, whose elements `tail.load` visits
+    once each: along a group of axes with some stride, it is the number of the element over that stride.
+    """
+    names = _coordinates(out.shape, "mn")
+    whole = dict(zip(zip(tail.strides, out.shape, strict=True), names, strict=True))
+    found: dict[int, str] = {}
+    for group, size in enumerate(writer.grid.sizes):
+        stride = writer.grid.stride(tail.load, group)
+        over = f"at / {stride}" if stride > 1 else "at"
+        found[group] = whole.get((stride, size)) or (over if stride * size == out.size else f"{over} % {size}")
+    terms = [f"(I){c} * {s}" for c, s, n in zip(names, tail.strides, out.shape, strict=True) if n > 1]
+    lines = [f"const I at = {' + '.join(terms) or '0'};"] if any(x.startswith("at") for x in found.values()) else []
+    return lines, {g: f"({text})" if " " in text else text for g, text in found.items()}
+
+
+def is_dense_load(load: KernelLine, extents: tuple[int, ...], out: Layout) -> bool:
+    """Whether a load visits each element of a product once, and both lie without gaps, in any order of axes."""
+    ends = (_dense_size(load.strides, extents), _dense_size(out.strides, out.shape))
+    return load.kind == "load" and ends == (out.size, out.size) and load.offset == out.offset
+
+
+def _dense_size(strides: tuple[int, ...], shape: tuple[int, ...]) -> int:
+    """The number of elements of an array that lies without gaps or repetition; 0 if it does not."""
+    size = 1
+    for stride, n in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n != 1):
+        if stride != size:
+            return 0
+        size *= n
+    return size

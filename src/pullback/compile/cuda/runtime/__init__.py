@@ -1,0 +1,1 @@
+"""Runs what the GPU's target renders: modules compiled by NVRTC, launches captured into graphs."""

@@ -1,0 +1,268 @@
+"""What the runtime asks of CUDA's driver: modules, launches, graphs. Memory and streams are CuPy's."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ....errors import PullbackError
+from ..launch_plan import LibraryProduct
+from ..products.library import WORKSPACE_BYTES, LibraryPlan
+from .nvrtc import compile_cubin
+
+#: The file of CUDA's driver.
+LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+#: What CUDA returns in a thread that has used no device yet.
+_NO_CONTEXT = 201
+#: Other threads may allocate memory meanwhile.
+_RELAXED_CAPTURE = 2
+_NON_BLOCKING_STREAM = 1
+_MAX_DYNAMIC_SHARED = 8
+#: Shared memory that a launch gets without asking for it.
+_PLAIN_SHARED_BYTES = 48 << 10
+
+
+class CudaError(PullbackError, RuntimeError):
+    """A call of CUDA's driver failed."""
+
+
+class Parameters:
+    """Parameters of a launch, of eight bytes each, in memory as the driver reads them."""
+
+    __slots__ = ("address", "places", "values")
+
+    def __init__(self, values: Sequence[int]) -> None:
+        count = len(values)
+        self.values = (ctypes.c_uint64 * count)(*values)
+        first = ctypes.addressof(self.values)
+        self.places = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))
+        self.address = ctypes.addressof(self.places)
+
+
+class Driver(Protocol):
+    """One device. Functions, graphs and streams are handles; addresses are those of its memory."""
+
+    #: What compiled code and measured times hold for.
+    architecture: str
+    machine: str
+
+    def load_module(self, text: str, fast: bool) -> tuple[Any, str]:
+        """The text compiled and loaded, and where its machine code came from."""
+
+    def find_function(self, module: Any, name: str, shared_bytes: int) -> Any: ...
+
+    def launch(
+        self,
+        function: Any,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        pointers: Sequence[int],
+        stream: int,
+    ) -> None: ...
+
+    def launch_line(self, function: Any, blocks: int, threads: int, parameters: Parameters, stream: int) -> None:
+        """The same for a line of blocks, whose parameters lie in memory already."""
+
+    def make_product(
+        self, action: LibraryProduct, alignments: Sequence[int]
+    ) -> Callable[[int, int, int, int, int], None]:
+        """A product by the library: a function of the addresses of result, left and right matrix, workspace, stream."""
+
+    def capture(self, issue: Callable[[int], None]) -> int:
+        """A graph of what `issue` does on the stream it is given, ready to launch."""
+
+    def update_graph(self, graph: int, issue: Callable[[int], None]) -> bool:
+        """The same again for an older graph of the same launches with other addresses; False if that failed."""
+
+    def launch_graph(self, graph: int, stream: int) -> None: ...
+
+    def destroy_graph(self, graph: int) -> None: ...
+
+    def read(self, address: int, count: int, stream: int) -> bytes:
+        """Bytes of the device, when the stream has done what was asked of it."""
+
+    def write(self, address: int, data: bytes, stream: int) -> None: ...
+
+    def flat_array(self, address: int, size: int, dtype: np.dtype[Any]) -> Any:
+        """Memory of the device as an array of the array library, which does not own it."""
+
+    def workspace_of(self, stream: int) -> int:
+        """The address of memory that the library's products of one stream work in."""
+
+    def time(self, run: Callable[[], None], stream: int) -> float:
+        """Microseconds from when the device starts what `run` asks of a stream until it is done."""
+
+
+class _NodeParameters(ctypes.Structure):
+    _fields_ = (
+        ("result", ctypes.c_int),
+        ("node", ctypes.c_void_p),
+        ("from_node", ctypes.c_void_p),
+    )
+
+
+class CudaDriver:
+    """The `Driver` of a machine with CUDA: its library by ctypes, and CuPy for memory, streams and NVRTC."""
+
+    def __init__(self, device: int) -> None:
+        import cupy
+
+        self.cupy, self.device = cupy, device
+        # calls that only put work in a queue keep the GIL: they are over sooner than it could be taken again
+        self.quick, self.slow = ctypes.PyDLL(LIBRARY), ctypes.CDLL(LIBRARY)
+        with cupy.cuda.Device(device):
+            cupy.cuda.runtime.free(0)  # makes the device's context
+            facts = cupy.cuda.runtime.getDeviceProperties(device)
+            self.architecture = f"sm_{facts['major']}{facts['minor']}"
+            self.machine = f"{facts['name'].decode()}, {self.architecture}"
+            handle = ctypes.c_void_p()
+            self._check(self.slow.cuStreamCreate(ctypes.byref(handle), _NON_BLOCKING_STREAM))
+        self.capture_stream = handle.value or 0
+        # arguments are addresses: 64 bits each
+        self.quick.cuGraphLaunch.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        # CuPy's own call of the driver takes integers as they are, which is half of what ctypes costs
+        self.launch_kernel, self.launch_error = cupy.cuda.driver.launchKernel, cupy.cuda.driver.CUDADriverError
+        self.workspaces: dict[int, Any] = {}
+        self.capturing = threading.Lock()
+
+    def _check(self, status: int) -> None:
+        if status:
+            text = ctypes.c_char_p()
+            self.slow.cuGetErrorString(status, ctypes.byref(text))
+            what = text.value.decode() if text.value else "unknown error"
+            raise CudaError(f"CUDA error {status}: {what}")
+
+    def use_device(self) -> None:
+        """Make the device's context that of this thread."""
+        self.cupy.cuda.runtime.setDevice(self.device)
+        self.cupy.cuda.runtime.free(0)
+
+    def load_module(self, text: str, fast: bool) -> tuple[Any, str]:
+        cubin, source = compile_cubin(text, self.architecture, fast)
+        module = ctypes.c_void_p()
+        self._check(self.slow.cuModuleLoadData(ctypes.byref(module), cubin))
+        return module, source
+
+    def find_function(self, module: Any, name: str, shared_bytes: int) -> int:
+        function = ctypes.c_void_p()
+        self._check(self.slow.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
+        if shared_bytes > _PLAIN_SHARED_BYTES:
+            self._check(self.slow.cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED, shared_bytes))
+        return function.value or 0
+
+    def launch(
+        self,
+        function: Any,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        pointers: Sequence[int],
+        stream: int,
+    ) -> None:
+        self._launch(Parameters(pointers), function, *grid, *block, shared_bytes, stream)
+
+    def launch_line(self, function: Any, blocks: int, threads: int, parameters: Parameters, stream: int) -> None:
+        self._launch(parameters, function, blocks, 1, 1, threads, 1, 1, 0, stream)
+
+    def _launch(self, parameters: Parameters, *sizes: Any) -> None:
+        try:
+            self.launch_kernel(*sizes, parameters.address, 0)
+        except self.launch_error as error:
+            if error.status != _NO_CONTEXT:
+                raise CudaError(f"CUDA error {error.status}: {error}") from None
+            self.use_device()
+            self.launch_kernel(*sizes, parameters.address, 0)
+
+    def make_product(
+        self, action: LibraryProduct, alignments: Sequence[int]
+    ) -> Callable[[int, int, int, int, int], None]:
+        return LibraryPlan(action.product, action.tf32, alignments, action.algorithm).launch
+
+    def _record(self, issue: Callable[[int], None]) -> ctypes.c_void_p:
+        """What is done on the stream of captures, as a graph."""
+        graph, stream = ctypes.c_void_p(), ctypes.c_void_p(self.capture_stream)
+        with self.capturing:
+            self._check(self.slow.cuStreamBeginCapture_v2(stream, _RELAXED_CAPTURE))
+            try:
+                issue(self.capture_stream)
+            finally:
+                status = self.slow.cuStreamEndCapture(stream, ctypes.byref(graph))
+        self._check(status)
+        return graph
+
+    def capture(self, issue: Callable[[int], None]) -> int:
+        graph = self._record(issue)
+        made = ctypes.c_void_p()
+        try:
+            self._check(self.slow.cuGraphInstantiateWithFlags(ctypes.byref(made), graph, ctypes.c_ulonglong(0)))
+        finally:
+            self.slow.cuGraphDestroy(graph)
+        return made.value or 0
+
+    def update_graph(self, graph: int, issue: Callable[[int], None]) -> bool:
+        new, found = self._record(issue), _NodeParameters()
+        status = self.slow.cuGraphExecUpdate_v2(ctypes.c_void_p(graph), new, ctypes.byref(found))
+        self.slow.cuGraphDestroy(new)
+        return not status
+
+    def launch_graph(self, graph: int, stream: int) -> None:
+        status = self.quick.cuGraphLaunch(graph, stream)
+        if status:
+            if status == _NO_CONTEXT:
+                self.use_device()
+                status = self.quick.cuGraphLaunch(graph, stream)
+            self._check(status)
+
+    def destroy_graph(self, graph: int) -> None:
+        if not sys.is_finalizing():
+            self.slow.cuGraphExecDestroy(ctypes.c_void_p(graph))
+
+    def read(self, address: int, count: int, stream: int) -> bytes:
+        found = ctypes.create_string_buffer(count)
+        self._check(
+            self.slow.cuMemcpyDtoHAsync_v2(
+                found, ctypes.c_uint64(address), ctypes.c_size_t(count), ctypes.c_void_p(stream)
+            )
+        )
+        self._check(self.slow.cuStreamSynchronize(ctypes.c_void_p(stream)))
+        return found.raw
+
+    def write(self, address: int, data: bytes, stream: int) -> None:
+        self._check(
+            self.slow.cuMemcpyHtoDAsync_v2(
+                ctypes.c_uint64(address), data, ctypes.c_size_t(len(data)), ctypes.c_void_p(stream)
+            )
+        )
+
+    def flat_array(self, address: int, size: int, dtype: np.dtype[Any]) -> Any:
+        cupy = self.cupy
+        memory = cupy.cuda.UnownedMemory(address, size * dtype.itemsize, None, self.device)
+        return cupy.ndarray((size,), dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))
+
+    def workspace_of(self, stream: int) -> int:
+        if stream not in self.workspaces:
+            self.workspaces[stream] = self.cupy.ndarray((WORKSPACE_BYTES,), "uint8")
+        return int(self.workspaces[stream].data.ptr)
+
+    def time(self, run: Callable[[], None], stream: int) -> float:
+        cuda = self.cupy.cuda
+        start, end = cuda.Event(), cuda.Event()
+        with cuda.ExternalStream(stream, self.device) as current:
+            start.record(current)
+            run()
+            end.record(current)
+        end.synchronize()
+        return 1e3 * float(cuda.get_elapsed_time(start, end))
+
+
+@functools.cache
+def find_driver(device: int) -> Driver:
+    """The driver of a device: made once."""
+    return CudaDriver(device)

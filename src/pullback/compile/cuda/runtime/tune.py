@@ -1,0 +1,126 @@
+"""Which way of a choice is the fastest: each is run in a graph, and the result is remembered on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ... import cache
+from ...loop_ir import Buffer
+from ..launch_plan import Choice, Launch, LaunchPlan, LibraryProduct
+from .addresses import Addresses
+from .issue import walk_actions
+
+if TYPE_CHECKING:
+    from .runner import CudaRunner
+
+#: How often a way runs in one graph: launching takes longer than one small product.
+REPEATS = 20
+_TRIALS = 3
+_FUNCTION = re.compile(r'extern "C" __global__ [^(]*?(?:__launch_bounds__\([^)]*\) )?(\w+)\(')
+
+
+class Tuner:
+    """Decides the choices of one program, each when it is first met."""
+
+    def __init__(self, runner: CudaRunner) -> None:
+        self._runner = runner
+        self._chosen: dict[int, int] = {}
+
+    def choose(self, choice: Choice) -> int:
+        """The number of the way to go."""
+        if id(choice) not in self._chosen:
+            self._chosen[id(choice)] = self._decide(choice) if len(choice.ways) > 1 else 0
+        return self._chosen[id(choice)]
+
+    def decide_all(self, plan: LaunchPlan) -> None:
+        """Decide all choices: none may be tried while a graph is recorded."""
+        for action in walk_actions(plan):
+            if isinstance(action, Choice):
+                self.choose(action)
+
+    def _decide(self, choice: Choice) -> int:
+        key = cache.key_of("choice", self._runner.driver.machine, *(self._describe(way) for way in choice.ways))
+        known = cache.fetch(key)
+        if known is not None and len(known) == 1 and known[0] < len(choice.ways):
+            return known[0]
+        times = [self._time(way) for way in choice.ways]
+        best = times.index(min(times))
+        cache.store(key, bytes([best]))
+        return best
+
+    def _describe(self, way: Sequence[Launch | LibraryProduct]) -> str:
+        """All that the speed of a way depends on."""
+        texts = function_texts(self._runner.text)
+        parts: list[tuple[Any, ...]] = []
+        for x in way:
+            if isinstance(x, Launch):
+                parts.append((texts.get(x.function, x.function), x.grid, x.block, x.shared_bytes))
+            else:
+                product = x.product
+                matrices = [
+                    (m.shape, m.strides, m.buffer.dtype.name) for m in (product.out, product.left, product.right)
+                ]
+                parts.append(("library", matrices, product.alpha != 1, product.beta != 0, x.tf32, x.algorithm))
+        return repr(parts)
+
+    def _time(self, way: Sequence[Launch | LibraryProduct]) -> float:
+        """Microseconds of a way, in memory of its own."""
+        runner, driver = self._runner, self._runner.driver
+        memory, at = _spare_memory(runner, way)
+        stream: int = runner.cupy.cuda.get_current_stream().ptr
+
+        def issue(stream: int) -> None:
+            for action in way:
+                runner.issuer.run_action(action, runner.steps, at, stream)
+
+        def issue_often(stream: int) -> None:
+            for _ in range(REPEATS):
+                issue(stream)
+
+        try:
+            issue(stream)  # what is loaded or set up at first use
+            graph = driver.capture(issue_often)
+        except Exception:
+            return float("inf")
+        driver.launch_graph(graph, stream)
+        took = min(driver.time(lambda: driver.launch_graph(graph, stream), stream) for _ in range(_TRIALS))
+        driver.destroy_graph(graph)
+        del memory
+        return took / REPEATS
+
+
+def function_texts(text: str) -> dict[str, str]:
+    """A digest of each function of a module, by its name, which is no part of it."""
+    found = [*_FUNCTION.finditer(text)]
+    ends = [m.start() for m in found[1:]] + [len(text)]
+    head = text[: found[0].start()] if found else ""
+    return {
+        m[1]: hashlib.sha256((head + text[m.start() : end].replace(m[1], "", 1)).encode()).hexdigest()
+        for m, end in zip(found, ends, strict=True)
+    }
+
+
+def _spare_memory(runner: CudaRunner, way: Sequence[Any]) -> tuple[list[Any], Addresses]:
+    """Memory for what a way reads and writes, so that trying it changes nothing; and its addresses."""
+    cupy = runner.cupy
+    buffers: dict[Buffer, int] = {}
+    held = []
+    for x in way:
+        given = x.buffers if isinstance(x, Launch) else (*x.product.reads(), *x.product.writes())
+        for buffer in given:
+            if buffer.kind in ("scratch", "status", "constant") or buffer in buffers:
+                continue
+            # numbers that are none of the special ones, since those take less power
+            array = cupy.full(buffer.nbytes + 256, 0x3C, "uint8")
+            held.append(array)
+            buffers[buffer] = array.data.ptr
+    scratch = cupy.ndarray((runner.code.plan.scratch_bytes + 256,), "uint8")
+    held.append(scratch)
+    constants = {b: a.data.ptr for b, a in runner.constants.items()}
+    stream = cupy.cuda.get_current_stream().ptr
+    uses_library = any(isinstance(x, LibraryProduct) for x in way)
+    workspace = runner.driver.workspace_of(stream) if uses_library else 0
+    return held, Addresses(buffers, constants, 0, scratch.data.ptr, runner.status.address, 0, workspace)

@@ -1,0 +1,166 @@
+"""CUDA's driver without a GPU: launches run in the emulator, on the memory of the stand-in for CuPy's arrays."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+from unittest import mock
+
+import cuda_emulator
+import fake_cupy
+import numpy as np
+
+from pullback.compile.cuda.runtime import eager_launch, link, runner
+from pullback.compile.reference.interpreter import product_operands
+
+__all__ = ["FakeDriver", "installed"]
+
+#: The stream of captures: what is asked of it is recorded.
+CAPTURE = 77
+
+
+class FakeDriver:
+    """A `Driver` whose graphs are lists of functions. `log` counts what was asked of it."""
+
+    architecture, machine = "sm_00", "emulator"
+
+    def __init__(self):
+        self.graphs, self.recording = {}, threading.local()
+        self.log = {
+            "modules": 0,
+            "launches": 0,
+            "products": 0,
+            "captures": 0,
+            "updates": 0,
+            "graph launches": 0,
+            "reads": 0,
+        }
+        self.can_update = True
+        self.refuses_module = False
+
+    def load_module(self, text, fast):
+        self.log["modules"] += 1
+        if self.refuses_module:
+            from pullback.compile.cuda.runtime.nvrtc import CudaCompileError
+
+            raise CudaCompileError("NVRTC refused the generated code.")
+        return cuda_emulator.load_module(text), "the compiler"
+
+    def find_function(self, module, name, shared_bytes):
+        library, waits = module
+        return getattr(library, name), library, int(waits[name])
+
+    def do(self, stream, action):
+        """Now, or when the graph that is being recorded is launched."""
+        if stream == CAPTURE:
+            self.recording.actions.append(action)
+        else:
+            assert getattr(self.recording, "actions", None) is None, "work on another stream while one is captured"
+            action()
+
+    def launch(self, function, grid, block, shared_bytes, pointers, stream):
+        assert all(isinstance(p, int) for p in pointers), pointers
+        given, sizes = tuple(pointers), (*grid, *block)
+        self.do(stream, lambda: self._run(function, given, sizes))
+
+    def launch_line(self, function, blocks, threads, parameters, stream):
+        given = list(parameters.values)
+        self.launch(function, (blocks, 1, 1), (threads, 1, 1), 0, given, stream)
+
+    def _run(self, function, pointers, sizes):
+        self.log["launches"] += 1
+        code, library, waits = function
+        count = next(n for n in (8, 32, 128) if len(pointers) <= n)
+        given, numbers = (ctypes.c_void_p * count)(*pointers), (ctypes.c_uint * 6)(*sizes)
+        block = ctypes.byref(numbers, 12)
+        wrong = library.emulate_launch(code, given, len(pointers), ctypes.byref(numbers), block, waits)
+        assert not wrong, wrong
+
+    def make_product(self, action, alignments):
+        product = action.product
+        left, right = product_operands(product)
+
+        def multiply(out, left_at, right_at, workspace, stream):
+            self.do(stream, lambda: run(out, left_at, right_at))
+
+        def run(*places):
+            self.log["products"] += 1
+            out, a, b = (_strided(m, place) for m, place in zip((product.out, left, right), places, strict=True))
+            with np.errstate(all="ignore"):
+                found = product.alpha * (a.astype(np.float64) @ b.astype(np.float64))
+                out[...] = found + product.beta * out if product.beta else found
+
+        return multiply
+
+    def _record(self, issue):
+        assert getattr(self.recording, "actions", None) is None, "a capture within a capture"
+        self.recording.actions = actions = []
+        try:
+            issue(CAPTURE)
+        finally:
+            self.recording.actions = None
+        return actions
+
+    def capture(self, issue):
+        self.log["captures"] += 1
+        handle = max(self.graphs, default=1000) + 1
+        self.graphs[handle] = self._record(issue)
+        return handle
+
+    def update_graph(self, graph, issue):
+        self.log["updates"] += 1
+        new = self._record(issue)
+        if self.can_update:
+            self.graphs[graph] = new
+        return self.can_update
+
+    def launch_graph(self, graph, stream):
+        self.log["graph launches"] += 1
+        for action in self.graphs[graph]:
+            action()
+
+    def destroy_graph(self, graph):
+        del self.graphs[graph]
+
+    def read(self, address, count, stream):
+        self.log["reads"] += 1
+        return ctypes.string_at(address, count)
+
+    def write(self, address, data, stream):
+        ctypes.memmove(address, data, len(data))
+
+    def flat_array(self, address, size, dtype):
+        return fake_cupy.wrap(_flat(address, size, dtype))
+
+    def workspace_of(self, stream):
+        return 0
+
+    def time(self, run, stream):
+        run()
+        return float(self.log["launches"])
+
+
+def _flat(address, size, dtype):
+    memory = (ctypes.c_char * max(size * dtype.itemsize, 1)).from_address(address)
+    return np.frombuffer(memory, dtype, size)
+
+
+def _strided(matrix, address):
+    last = sum((n - 1) * s for n, s in zip(matrix.shape, matrix.strides, strict=True))
+    flat = _flat(address, last + 1, matrix.buffer.dtype)
+    strides = tuple(s * flat.itemsize for s in matrix.strides)
+    return np.lib.stride_tricks.as_strided(flat, matrix.shape, strides)
+
+
+@contextlib.contextmanager
+def installed():
+    """CuPy and CUDA as far as compiled functions need them: `import cupy` finds a stand-in, launches are emulated."""
+    driver = FakeDriver()
+    with (
+        fake_cupy.installed() as cupy,
+        mock.patch.object(runner, "find_driver", return_value=driver),
+        mock.patch.object(eager_launch, "find_driver", return_value=driver),
+        mock.patch.object(link, "why_unavailable", return_value=""),
+    ):
+        yield cupy, driver

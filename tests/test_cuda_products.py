@@ -1,0 +1,303 @@
+"""Matrix products of the GPU's target: tiles on the emulator, and how the library is asked, against NumPy."""
+
+import copy
+import ctypes
+import itertools
+
+import numpy as np
+import pytest
+from cuda_emulator import EMULATED, has_compiler, load_module, run_actions
+
+import pullback as pb
+from pullback.arrays.trees import flatten
+from pullback.compile import targets
+from pullback.compile.cpu.target import find_cpu_target
+from pullback.compile.cuda.launch_plan import Launch
+from pullback.compile.cuda.preamble import PREAMBLE
+from pullback.compile.cuda.products import library
+from pullback.compile.cuda.products.choose import choose_shape, tile_shapes
+from pullback.compile.cuda.products.library import LibraryPlan, can_take
+from pullback.compile.cuda.products.tile import (
+    INSTRUCTIONS,
+    PlainShape,
+    TensorShape,
+    render_tile,
+    store_product,
+    tiles_text,
+)
+from pullback.compile.loop_ir import Buffer, Layout, Product
+
+needs_compiler = pytest.mark.skipif(not has_compiler(), reason="the emulator needs g++")
+SHAPES = [
+    TensorShape(1, 1, (1, 1, 1)), TensorShape(1, 1, (1, 1, 4)), TensorShape(2, 2, (1, 1, 2)),
+    TensorShape(2, 4, (2, 2, 1), 16), TensorShape(1, 2, (2, 1, 2), 32), TensorShape(1, 1, (1, 2, 1), 8),
+    PlainShape(1, 1), PlainShape(2, 4),
+]  # fmt: skip
+
+
+def strided(layout, flat):
+    """The elements of a layout, as a view of its memory."""
+    strides = [s * flat.itemsize for s in layout.strides]
+    return np.lib.stride_tricks.as_strided(flat[layout.offset :], layout.shape, strides)
+
+
+def matrices(rng, batch, rows, columns, order, dtype):
+    """A matrix for each element of a batch with values: in some order, with gaps, from an offset, perhaps repeated."""
+    gap, offset = int(rng.integers(0, 3)), int(rng.integers(0, 5))
+    strides = {
+        "rows": (rows * (columns + gap), columns + gap, 1),
+        "columns": (columns * (rows + gap), 1, rows + gap),
+        "repeated": (0, columns + gap, 1),
+        "neither": (2 * rows * columns, 2 * columns, 2),
+    }[order]
+    size = offset + 1 + sum(s * max(n - 1, 0) for s, n in zip(strides, (batch, rows, columns), strict=True))
+    buffer = Buffer("input", size, np.dtype(dtype))
+    return Layout(buffer, (batch, rows, columns), strides, offset), rng.standard_normal(size).astype(dtype)
+
+
+class Case:
+    """A product, its memory, and what it should be."""
+
+    def __init__(self, rng, sizes, orders, dtype="float32", alpha=1.0, beta=0.0):
+        batch, m, k, n = sizes
+        out, left, right = orders
+        found = [
+            matrices(rng, batch, m, n, out, dtype),
+            matrices(rng, batch, m, k, left, dtype),
+            matrices(rng, batch, k, n, right, dtype),
+        ]
+        (self.out, _), (left, _), (right, _) = found
+        self.product = Product(self.out, left, right, alpha, beta)
+        self.memory = {layout.buffer: flat for layout, flat in found}
+        a, b, c = (strided(x, self.memory[x.buffer]).astype(np.float64) for x in (left, right, self.out))
+        self.want = alpha * (a @ b) + beta * c
+        self.scale = np.abs(alpha) * (np.abs(a) @ np.abs(b)) + np.abs(beta * c)
+
+    def error(self):
+        got = strided(self.out, self.memory[self.out.buffer])
+        return float(np.max(np.abs(got - self.want) / np.maximum(self.scale, 1e-30))) if got.size else 0.0
+
+
+def run_tiles(cases):
+    """Run (case, shape, digits) on the emulator, all in one module."""
+    functions = [render_tile(c.product, store_product(c.product), shape, digits) for c, shape, digits in cases]
+    text = PREAMBLE + INSTRUCTIONS + tiles_text()
+    text += "".join(f.text.replace("NAME", f"tile{i}") for i, f in enumerate(functions))
+    load_module(text)
+    for i, ((case, *_), f) in enumerate(zip(cases, functions, strict=True)):
+        launch = Launch(f"tile{i}", f.buffers, (0,) * len(f.buffers), f.grid, f.block)
+        run_actions(text, [launch], case.memory)
+
+
+def random_cases(rng, count, orders, dtypes=("float32",)):
+    for _ in range(count):
+        sizes = (int(rng.choice([1, 1, 3])), *(int(x) for x in rng.choice([1, 2, 7, 8, 9, 16, 17, 33, 40], 3)))
+        picked = [str(rng.choice(o)) for o in orders]
+        alpha, beta = [(1.0, 0.0), (-0.5, 1.0), (2.0, 0.25)][int(rng.integers(3))]
+        yield Case(rng, sizes, picked, str(rng.choice(dtypes)), alpha, beta)
+
+
+@needs_compiler
+def test_tiles_of_every_shape_multiply_matrices_of_any_strides():
+    rng = np.random.default_rng(0)
+    args = ["rows", "columns", "repeated", "neither"]
+    cases = [(c, s, 3) for c, s in zip(random_cases(rng, 16, (args[:2], args, args)), 2 * SHAPES, strict=True)]
+    cases += [(Case(rng, (2, 5, 0, 9), ("rows",) * 3, beta=beta), s, 3) for s in SHAPES[1::3] for beta in (0.0, 0.5)]
+    run_tiles(cases)
+    for case, shape, _ in cases:
+        assert case.error() < 5e-7, (case.product, shape)
+
+
+@needs_compiler
+def test_shapes_by_rule_and_other_dtypes():
+    rng = np.random.default_rng(1)
+    cases = [(c, choose_shape(c.product), 3) for c in random_cases(rng, 8, (["rows"],) * 3, ("float32", "float64"))]
+    run_tiles(cases)
+    for case, shape, _ in cases:
+        assert case.error() < (5e-7 if case.out.buffer.dtype.itemsize == 4 else 1e-15), (case.product, shape)
+        assert shape in tile_shapes(case.product)
+
+
+@needs_compiler
+def test_one_digit_is_tf32():
+    rng = np.random.default_rng(2)
+    cases = [(Case(rng, (1, 30, 40, 20), ("rows", "rows", "columns")), s, 1) for s in SHAPES[:4]]
+    run_tiles(cases)
+    for case, *_ in cases:
+        assert 1e-5 < case.error() < 1e-3
+
+
+@needs_compiler
+def test_infinities_and_numbers_that_overflow_tf32_are_as_in_float32():
+    rng = np.random.default_rng(3)
+    cases = [(Case(rng, (1, 20, 24, 20), ("rows",) * 3), s, 3) for s in (*SHAPES[:2], SHAPES[3])]
+    for case, *_ in cases:
+        left, right = (strided(x, case.memory[x.buffer])[0] for x in (case.product.left, case.product.right))
+        left[2, 3], left[4, 5], left[6, 7], right[8, 9] = np.inf, np.nan, 3.4028e38, -np.inf
+        with np.errstate(all="ignore"):
+            case.want = left.astype(np.float64) @ right.astype(np.float64)
+            case.want = case.want.astype(np.float32)
+    run_tiles(cases)
+    for case, *_ in cases:
+        got = strided(case.out, case.memory[case.out.buffer])[0]
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(case.want))
+        np.testing.assert_array_equal(np.isinf(got) * np.sign(got), np.isinf(case.want) * np.sign(case.want))
+
+
+class FakeLibrary:
+    """cuBLASLt as its documentation has it, on NumPy memory: matrices by columns, transposed where asked."""
+
+    def __init__(self):
+        self.things, self.number, self.runs = {}, itertools.count(1), []
+
+    def _make(self, reference, thing):
+        reference._obj.value = next(self.number)
+        self.things[reference._obj.value] = thing
+        return 0
+
+    def cublasLtMatmulDescCreate(self, reference, compute, scale):
+        return self._make(reference, {"compute": compute, "scale": scale})
+
+    def cublasLtMatrixLayoutCreate(self, reference, dtype, rows, columns, leading):
+        assert leading.value >= rows.value
+        return self._make(reference, {"size": (rows.value, columns.value, leading.value), 5: 1, 6: 0, "dtype": dtype})
+
+    def cublasLtMatmulPreferenceCreate(self, reference):
+        return self._make(reference, {})
+
+    def set(self, thing, attribute, value, size):
+        self.things[thing.value][attribute] = value._obj.value
+        return 0
+
+    cublasLtMatmulDescSetAttribute = cublasLtMatrixLayoutSetAttribute = cublasLtMatmulPreferenceSetAttribute = set  # noqa: N815
+
+    def cublasLtMatmulAlgoGetHeuristic(self, handle, desc, a, b, c, d, preference, wanted, found, count):
+        assert self.things[preference.value][3] == 2  # no sums in an order that differs from run to run
+        for i in range(3):
+            found._obj[i].algorithm[0] = i + 1
+        count._obj.value = 3
+        return 0
+
+    def cublasLtMatmulPreferenceDestroy(self, thing):
+        return 0
+
+    cublasLtMatrixLayoutDestroy = cublasLtMatmulDescDestroy = cublasLtMatmulPreferenceDestroy  # noqa: N815
+
+    def cublasLtGetVersion(self):
+        return 1
+
+    def matrix(self, layout, address):
+        thing = self.things[layout.value]
+        (rows, columns, leading), batch, step = thing["size"], thing[5], thing[6]
+        scalar = {0: ctypes.c_float, 1: ctypes.c_double}[thing["dtype"]]
+        count = step * (batch - 1) + leading * (columns - 1) + rows
+        flat = np.ctypeslib.as_array((scalar * count).from_address(address))
+        n = flat.itemsize
+        return np.lib.stride_tricks.as_strided(flat, (batch, rows, columns), (step * n, n, leading * n))
+
+    def cublasLtMatmul(self, handle, desc, alpha, a, la, b, lb, beta, c, lc, d, ld, algorithm, workspace, size, stream):
+        self.runs.append(algorithm._obj.raw[0])
+        x, y, out = self.matrix(la, a), self.matrix(lb, b), self.matrix(ld, d)
+        x = x.swapaxes(1, 2) if self.things[desc.value].get(3) else x
+        y = y.swapaxes(1, 2) if self.things[desc.value].get(4) else y
+        found = alpha._obj.value * (x.astype(np.float64) @ y)
+        out[...] = found + beta._obj.value * out if beta._obj.value else found
+        return 0
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    found = FakeLibrary()
+    monkeypatch.setattr(library, "_library", lambda: (found, ctypes.c_void_p(1)))
+    return found
+
+
+def launch(plan, case):
+    matrices = (case.product.out, case.product.left, case.product.right)
+    places = [case.memory[m.buffer].ctypes.data + m.offset * m.buffer.dtype.itemsize for m in matrices]
+    plan.launch(*places, 0, 0)
+
+
+def test_the_library_is_asked_for_matrices_as_they_lie(fake):
+    rng = np.random.default_rng(4)
+    out, args = ["rows", "columns"], ["rows", "columns", "repeated"]
+    for case in random_cases(rng, 200, (out, args, args), ("float32", "float64")):
+        if can_take(case.product):  # a gap in a matrix of one row or column may be too small
+            launch(LibraryPlan(case.product), case)
+            assert case.error() < 1e-6, case.product
+
+
+def test_what_the_library_cannot_take():
+    rng = np.random.default_rng(5)
+    usual = ("rows",) * 3
+    assert can_take(Case(rng, (2, 4, 5, 6), usual).product)
+    for place in range(3):
+        orders = ["rows"] * 3
+        orders[place] = "neither"
+        assert not can_take(Case(rng, (2, 4, 5, 6), orders).product)
+    assert not can_take(Case(rng, (2, 4, 5, 6), ("repeated", "rows", "rows")).product)
+    assert not can_take(Case(rng, (2, 4, 0, 6), usual).product)
+    assert can_take(Case(rng, (1, 1, 5, 1), ("neither", "rows", "rows")).product)
+
+
+def test_an_algorithm_is_one_of_the_librarys_proposals(fake):
+    case = Case(np.random.default_rng(6), (1, 4, 5, 6), ("rows",) * 3)
+    for number in (0, 1, 2, 7):
+        launch(LibraryPlan(case.product, algorithm=number), case)
+    assert fake.runs == [1, 2, 3, 3]
+
+
+def test_precisions_are_two_words():
+    assert pb.get_matmul_precision() == "float32"
+    with pytest.raises(pb.errors.ArgumentError, match="tf32"):
+        pb.set_matmul_precision("half")
+    assert pb.get_matmul_precision() == "float32"
+
+
+def gelu_step(params, x, y):
+    """A step of a small perceptron, its parameters donated."""
+
+    def loss(params):
+        h = x
+        for w, b in params[:-1]:
+            h = pb.nn.gelu(h @ w + b)
+        w, b = params[-1]
+        return pb.mean((h @ w + b - y) ** 2)
+
+    value, gradient = pb.value_and_grad(loss)(params)
+    return value, [(w - 0.1 * dw, b - 0.1 * db) for (w, b), (dw, db) in zip(params, gradient, strict=True)]
+
+
+def make_step(rng, sizes, batch):
+    params = [
+        (rng.standard_normal((a, b)).astype("f4") / 4, rng.standard_normal(b).astype("f4"))
+        for a, b in itertools.pairwise(sizes)
+    ]
+    return (
+        params,
+        rng.standard_normal((batch, sizes[0])).astype("f4"),
+        rng.standard_normal((batch, sizes[-1])).astype("f4"),
+    )
+
+
+@pytest.fixture
+def emulated(monkeypatch):
+    monkeypatch.setitem(targets.TARGETS, "cpu", lambda program: EMULATED)
+
+
+def launches(jitted, *args):
+    return [a for a in jitted.lower(*args).code.compilation.code.plan.actions if isinstance(a, Launch)]
+
+
+@needs_compiler
+def test_a_training_step_is_a_few_launches(emulated, monkeypatch):
+    args = make_step(np.random.default_rng(7), (20, 17, 9, 5), 19)
+    step = pb.jit(gelu_step, donate_argnums=(0,))
+    found = launches(step, *args)
+    assert len(found) <= 7
+    monkeypatch.setitem(targets.TARGETS, "cpu", find_cpu_target)
+    want = pb.jit(gelu_step)(*args)
+    monkeypatch.setitem(targets.TARGETS, "cpu", lambda program: EMULATED)
+    got = step(*copy.deepcopy(args))
+    for mine, wanted in zip(flatten(got)[0], flatten(want)[0], strict=True):
+        np.testing.assert_allclose(mine, wanted, rtol=2e-5, atol=2e-6)
