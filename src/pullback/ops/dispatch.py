@@ -83,12 +83,8 @@ def compute(op: Op, arrays: Sequence[Any], static: dict[str, Any]) -> Any:
     if type(out) is _ndarray:
         return out
     if type(out) is tuple:
-        return tuple([x if type(x) is _ndarray else _as_result(xp, x) for x in out])
-    return _as_result(xp, out)
-
-
-def _as_result(xp: Any, out: Any) -> Any:
-    """An array, also where NumPy returns a scalar; one that an op moved stays where it is."""
+        return tuple([x if type(x) is _ndarray or is_array(x) else xp.asarray(x) for x in out])
+    # an array that an op moved stays where it is
     return xp.asarray(out) if isinstance(out, _SCALAR_RESULTS) or not is_array(out) else out
 
 

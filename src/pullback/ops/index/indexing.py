@@ -312,7 +312,7 @@ def _broadcast_to_region(x: Any, plain: Index, arrays: Sequence[Any], values: An
     """The values in the dtype of x, broadcast to the region they are written to."""
     region = indexed_shape(spec_of(x), [spec_of(a) for a in arrays], plain, what)
     values = _cast_to_dtype_of(x, values, what)
-    if counts_as_number(spec_of(values)):
+    if spec_of(x).device != "cpu" and counts_as_number(spec_of(values)):
         values = move(values, spec_of(x).device)
     while ndim(values) > len(region) and shape(values)[0] == 1:  # NumPy drops extra axes of size one
         values = reshaping.squeeze(values, 0)
