@@ -112,7 +112,10 @@ def test_conditions_that_are_plain_numbers():
     assert pb.nn.dropout(x, 1.0).tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int8", "int16", "int32", "int64", "uint8", "uint64", "float32"])
+DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint64", "float16", "float32", "complex64"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_scatters_of_every_dtype(dtype):
     places = np.array([0, 2, 0, 0])
     values = np.array([1, 1, 1, 0]).astype(dtype)
@@ -125,6 +128,13 @@ def test_scatters_of_every_dtype(dtype):
     found = scattered(cupy.asarray(values), cupy.asarray(places))
     assert found.dtype == expected.dtype
     assert found.tolist() == expected.tolist()
+    if dtype not in ("bool", "complex64"):
+        for reduce in ("amax", "amin"):
+            expected = pb.scatter_reduce(values[:3], 0, places[:3], values[1:], reduce=reduce)
+            there = (cupy.asarray(x) for x in (values[:3], places[:3], values[1:]))
+            x, index, moved = there
+            found = pb.scatter_reduce(x, 0, index, moved, reduce=reduce)
+            assert (found.dtype, found.tolist()) == (expected.dtype, expected.tolist())
 
 
 def test_mixed_devices_name_the_op_the_arguments_and_the_line():
