@@ -178,6 +178,25 @@ def test_moves_in_every_mode():
     np.testing.assert_allclose(program(x), 9.0)
 
 
+def test_moves_in_compiled_functions():
+    """A program with two devices runs op by op; one on a GPU keeps its arrays there."""
+
+    def f(x):
+        return pb.sum(pb.sin(pb.asarray(x).to("cuda")) * 2).to("cpu")
+
+    x = np.arange(3.0)
+    np.testing.assert_allclose(pb.jit(f)(x), 2 * np.sin(x).sum())
+    np.testing.assert_allclose(pb.grad(pb.jit(f))(x), 2 * np.cos(x))
+    twice = pb.jit(lambda x: (pb.asarray(x) * 2).to("cpu") + 1)(cupy.asarray(x))
+    assert twice.tolist() == [1.0, 3.0, 5.0]
+    two = pb.jit(lambda x, y: (x * 2, y * 3))(cupy.asarray(x), x)
+    assert isinstance(two[0], cupy.ndarray)
+    assert isinstance(two[1], np.ndarray)
+    assert isinstance(pb.jit(lambda x, y: x * y)(cupy.asarray(x), np.array(2.0)), cupy.ndarray)
+    with pytest.raises(DeviceError, match=r"multiply: x is float64\[3\] on cuda:0, y is float64\[3\] on cpu"):
+        pb.jit(lambda x, y: x * y)(cupy.asarray(x), x)
+
+
 def test_a_move_to_where_a_tensor_lies_is_the_tensor():
     x = on_gpu(1.0)
     assert x.to("cuda") is x
