@@ -11,7 +11,7 @@ SMALL_PRODUCT = 1 << 24
 #: Above, only the library's tiles are worth trying.
 LARGE_PRODUCT = 1 << 28
 #: Multiprocessors of the machines that this is tuned for, and the warps that keep one busy while memory is slow.
-_MULTIPROCESSORS, _BUSY_WARPS = 132, 16
+MULTIPROCESSORS, _BUSY_WARPS = 132, 16
 _STAGED = (
     TensorShape(2, 4, (2, 2, 1), 16),
     TensorShape(2, 4, (4, 2, 1), 16),
@@ -34,12 +34,12 @@ def choose_shape(product: Product) -> TileShape:
     """
     columns, depth = product.out.shape[-1], product.left.shape[-1]
     if not uses_tensor_cores(product):
-        return PlainShape(1, 1) if product.out.size <= 256 * 2 * _MULTIPROCESSORS else PlainShape(4, 4)
+        return PlainShape(1, 1) if product.out.size <= 256 * 2 * MULTIPROCESSORS else PlainShape(4, 4)
     wide = 1
-    while wide < 4 and 8 * wide < columns and _count_blocks(product, 16, 16 * wide) >= 2 * _MULTIPROCESSORS:
+    while wide < 4 and 8 * wide < columns and count_blocks(product, 16, 16 * wide) >= 2 * MULTIPROCESSORS:
         wide *= 2
     steps = max(1, -(-depth // 8))
-    room = max(1, _MULTIPROCESSORS * _BUSY_WARPS // _count_blocks(product, 16, 8 * wide))
+    room = max(1, MULTIPROCESSORS * _BUSY_WARPS // count_blocks(product, 16, 8 * wide))
     warps = min(16, room, -(-steps // 2))
     return TensorShape(1, wide, (1, 1, -(-steps // -(-steps // warps))))
 
@@ -66,6 +66,6 @@ def offered_algorithms(product: Product) -> list[int]:
     return list(range(CANDIDATES)) if can_take(product) and count_multiplications(product) > SMALL_PRODUCT else []
 
 
-def _count_blocks(product: Product, rows: int, columns: int) -> int:
+def count_blocks(product: Product, rows: int, columns: int) -> int:
     m, n = product.out.shape[-2:]
     return product.count * -(-m // rows) * -(-n // columns)
