@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from ...loop_ir import Blocks, Buffer, Kernel, KernelLine, Product, Step, Store, load_line
 from ..kernel.rewrites import change_lines
-from .choose import LARGE_PRODUCT, SMALL_PRODUCT, count_multiplications
+from .choose import LARGE_PRODUCT, SHARED_PRODUCT, count_multiplications
 from .copies import forward_copies
 from .order import Accesses, accesses_of, conflict
 from .split import count_parts, split_product
@@ -220,5 +220,5 @@ def _add_unit(groups: list[_Group], unit: list[Step]) -> None:
 
 def _may_share(step: Step) -> bool:
     if isinstance(step, Product):
-        return count_multiplications(step) <= SMALL_PRODUCT
+        return count_multiplications(step) <= SHARED_PRODUCT
     return isinstance(step, Kernel) and step.division is None and 0 < math.prod(step.extents) <= MAX_SHARED_POINTS
