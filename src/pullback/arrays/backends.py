@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -13,6 +14,7 @@ import numpy as np
 from ..errors import ConversionError, DeviceError, DtypeError, GraphError
 from .size import Size
 
+_PROCESS = os.getpid()
 _SCALARS = (bool, int, float, complex, np.generic)
 
 
@@ -116,7 +118,15 @@ def namespace_on(device: str) -> Any:
 
 def current_gpu() -> int:
     """The number of the GPU on which CuPy makes its arrays."""
-    return int(sys.modules["cupy"].cuda.runtime.getDevice())
+    try:
+        return int(sys.modules["cupy"].cuda.runtime.getDevice())
+    except Exception as error:
+        if os.getpid() == _PROCESS:
+            raise
+        raise DeviceError(
+            f"CUDA does not work in this process, which was forked from one that uses it: {error}.\n"
+            '  Start processes that use a GPU by "spawn": multiprocessing.get_context("spawn").'
+        ) from error
 
 
 def device_count(what: str) -> int:
@@ -144,6 +154,14 @@ def move_array(array: Any, device: str) -> Any:
         return array
     with device_context(device):
         return sys.modules["cupy"].asarray(array)
+
+
+def copy_array(array: Any, order: Any = "K") -> Any:
+    """A copy on the array's own device; CuPy by itself copies to the current one."""
+    if type(array) is np.ndarray or not _is_cupy(array):
+        return array.copy(order)
+    with array.device:
+        return array.copy(order)
 
 
 def special_namespace_of(xp: Any) -> Any:

@@ -74,6 +74,12 @@ _sum = linear(
 )
 
 
+def _refuse_out(out: Any, what: str) -> None:
+    """`out` is there for callers that pass NumPy's parameters in order, as `cupy.sum(x)` does."""
+    if out is not None:
+        raise ArgumentError(f"{what}: out= would overwrite a value, and values never change.\n  Use the result.")
+
+
 _sum_outcomes = Outcomes()
 
 
@@ -85,8 +91,9 @@ def sum(
     /,
     axis: Any = None,
     dtype: Any = None,
-    *,
+    out: None = None,
     keepdims: bool = False,
+    *,
     initial: Any = None,
     where: Any = None,
     **others: Never,
@@ -99,15 +106,16 @@ def sum(
     """
     if others:
         refuse_keywords(sum, others)
-    if type(x) is Tensor and (run := _sum_outcomes.find(x, axis, dtype, keepdims, initial, where)) is not None:
+    if type(x) is Tensor and (run := _sum_outcomes.find(x, axis, dtype, out, keepdims, initial, where)) is not None:
         return run(x)
+    _refuse_out(out, "sum")
     x = as_value(x)
     if dtype is not None:
         x = reshaping.astype(x, dtype)
     if where is not None:
         x = _fill_masked(x, where, 0)
-    out = cast_if_asked(apply(_sum, x, axis=normalize_axes(axis, ndim(x), "sum"), keepdims=bool(keepdims)), dtype)
-    return out if initial is None else pointwise.add(out, initial)
+    found = cast_if_asked(apply(_sum, x, axis=normalize_axes(axis, ndim(x), "sum"), keepdims=bool(keepdims)), dtype)
+    return found if initial is None else pointwise.add(found, initial)
 
 
 def _fill_masked(x: Any, where: Any, neutral: Any) -> Any:
@@ -123,7 +131,15 @@ def _fill_masked(x: Any, where: Any, neutral: Any) -> Any:
 @of_array
 @explains_keywords
 def mean(
-    x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None, **others: Never
+    x: Any,
+    /,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    **others: Never,
 ) -> Any:
     """The mean over some axes, or over all; of the elements where `where` holds.
 
@@ -133,10 +149,16 @@ def mean(
     """
     if others:
         refuse_keywords(mean, others)
-    if type(x) is Tensor and x.spec.plain is not None and x.spec.dtype is not _FLOAT16 and dtype is where is None:
+    if (
+        type(x) is Tensor
+        and x.spec.plain is not None
+        and x.spec.dtype is not _FLOAT16
+        and dtype is where is out is None
+    ):
         total = sum(x, axis=axis, keepdims=keepdims)
         if total.spec.plain is not None and total.value.size:
             return _caller_divide(total, x.value.size // total.value.size)
+    _refuse_out(out, "mean")
     return _mean_general(x, axis, dtype, keepdims, where)
 
 
@@ -315,8 +337,9 @@ def prod(
     /,
     axis: Any = None,
     dtype: Any = None,
-    *,
+    out: None = None,
     keepdims: bool = False,
+    *,
     initial: Any = None,
     where: Any = None,
     **others: Never,
@@ -329,15 +352,16 @@ def prod(
     """
     if others:
         refuse_keywords(prod, others)
-    if type(x) is Tensor and (run := _prod_outcomes.find(x, axis, dtype, keepdims, initial, where)) is not None:
+    if type(x) is Tensor and (run := _prod_outcomes.find(x, axis, dtype, out, keepdims, initial, where)) is not None:
         return run(x)
+    _refuse_out(out, "prod")
     x = as_value(x)
     if dtype is not None:
         x = reshaping.astype(x, dtype)
     if where is not None:
         x = _fill_masked(x, where, 1)
-    out = cast_if_asked(apply(_prod, x, axis=normalize_axes(axis, ndim(x), "prod"), keepdims=bool(keepdims)), dtype)
-    return out if initial is None else pointwise.multiply(out, initial)
+    found = cast_if_asked(apply(_prod, x, axis=normalize_axes(axis, ndim(x), "prod"), keepdims=bool(keepdims)), dtype)
+    return found if initial is None else pointwise.multiply(found, initial)
 
 
 def _extreme_mask(x: Any, out: Any, axis: tuple[int, ...]) -> Any:
@@ -402,7 +426,15 @@ _max_outcomes = Outcomes()
 @explains_keywords
 @_max_outcomes.of
 def max(
-    x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None, **others: Never
+    x: Any,
+    /,
+    axis: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    *,
+    initial: Any = None,
+    where: Any = None,
+    **others: Never,
 ) -> Any:
     """The greatest element over some axes, or over all; ties share the cotangent evenly.
 
@@ -412,8 +444,9 @@ def max(
     """
     if others:
         refuse_keywords(max, others)
-    if type(x) is Tensor and (run := _max_outcomes.find(x, axis, keepdims, initial, where)) is not None:
+    if type(x) is Tensor and (run := _max_outcomes.find(x, axis, out, keepdims, initial, where)) is not None:
         return run(x)
+    _refuse_out(out, "max")
     return _extreme(_max, pointwise.maximum, x, axis, keepdims, initial, where)
 
 
@@ -424,7 +457,15 @@ _min_outcomes = Outcomes()
 @explains_keywords
 @_min_outcomes.of
 def min(
-    x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None, **others: Never
+    x: Any,
+    /,
+    axis: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    *,
+    initial: Any = None,
+    where: Any = None,
+    **others: Never,
 ) -> Any:
     """The least element over some axes, or over all; ties share the cotangent evenly.
 
@@ -434,8 +475,9 @@ def min(
     """
     if others:
         refuse_keywords(min, others)
-    if type(x) is Tensor and (run := _min_outcomes.find(x, axis, keepdims, initial, where)) is not None:
+    if type(x) is Tensor and (run := _min_outcomes.find(x, axis, out, keepdims, initial, where)) is not None:
         return run(x)
+    _refuse_out(out, "min")
     return _extreme(_min, pointwise.minimum, x, axis, keepdims, initial, where)
 
 

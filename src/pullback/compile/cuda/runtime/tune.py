@@ -86,7 +86,7 @@ class Tuner:
         except Exception:
             return float("inf")
         driver.launch_graph(graph, stream)
-        took = min(driver.time(lambda: driver.launch_graph(graph, stream), stream) for _ in range(_TRIALS))
+        took = min(driver.time(lambda: driver.launch_graph(graph, stream)) for _ in range(_TRIALS))
         driver.destroy_graph(graph)
         del memory
         return took / REPEATS
