@@ -116,18 +116,20 @@ class Writer:
 
     def product(self, step, buffers):
         name = f"product{next(self.count)}"
-        (batch, rows, columns), depth = step.out.shape, step.left.shape[2]
+        counters, depth = [f"n{i}" for i in range(len(step.out.shape) - 2)], step.left.shape[-1]
         place = lambda x, *i: _place(f"b{buffers.index(x.buffer)}", x.strides, x.offset, i)  # noqa: E731
         out, left, right = (
-            place(step.out, "n", "i", "j"),
-            place(step.left, "n", "i", "k"),
-            place(step.right, "n", "k", "j"),
+            place(step.out, *counters, "i", "j"),
+            place(step.left, *counters, "i", "k"),
+            place(step.right, *counters, "k", "j"),
         )
         self.put(0, f"def {name}({', '.join(f'b{i}' for i in range(len(buffers)))}):")
-        for depth_, (index, n) in enumerate((("n", batch), ("i", rows), ("j", columns)), 1):
+        loops = zip((*counters, "i", "j"), step.out.shape, strict=True)
+        for depth_, (index, n) in enumerate(loops, 1):
             self.put(depth_, f"for {index} in range({n}):")
-        self.put(4, f"total = sum(float({left}) * float({right}) for k in range({depth}))")
-        self.put(4, f"{out} = {step.alpha!r} * total" + (f" + {step.beta!r} * {out}" if step.beta else ""))
+        inside = len(step.out.shape) + 1
+        self.put(inside, f"total = sum(float({left}) * float({right}) for k in range({depth}))")
+        self.put(inside, f"{out} = {step.alpha!r} * total" + (f" + {step.beta!r} * {out}" if step.beta else ""))
         return name
 
     def kernel_calls(self, kernel, buffers, memory):
@@ -265,7 +267,7 @@ STUB = Target(
         max_row_recompute_weight=6, costly_weight=math.inf, near_bytes=0, patch_bytes=1, max_window_places=9,
         alignment=256, cache_line_bytes=8, vector_bytes=8, max_unroll=1, min_program_ns=0, min_step_ns=0,
         min_block_ns=1e-9, max_blocks=3, max_product_parts=1, product_part_multiple=1, max_batch_product_ns=0,
-        gil_release_ns=math.inf,
+        gil_release_ns=math.inf, max_batch_axes=3,
     ),
     render=render,
     link=StubRunner,

@@ -112,7 +112,7 @@ def test_extras_bring_what_is_imported():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
-    modules = {"cupy-cuda12x": "cupy", "cupy-cuda13x": "cupy"}
+    modules = {"cupy-cuda12x": "cupy", "cupy-cuda13x": "cupy", "cuda-pathfinder": "cuda.pathfinder"}
     users = [
         *project["dependencies"],
         *(line for name in extras if name not in ("all", "dev") for line in extras[name]),

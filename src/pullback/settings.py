@@ -1,5 +1,5 @@
 """The modes of a context (recording, inference, instruments): one immutable record in one context variable; and the
-switch of native code, which the fast path of ops need not look at.
+switch of native code and the precision of products, which the fast path of ops need not look at.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
+from .errors import ArgumentError
 from .instrument import NO_INSTRUMENTS, Instrument, Instruments
 
 P = ParamSpec("P")
@@ -254,3 +255,38 @@ class native:
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         _native.set(self._outside)
         return _run_inside(functools.partial(native, self._enabled), function)
+
+
+_matmul_precision = "float32"
+#: Called when the precision changes: what was compiled for the other one is not the next call's.
+precision_listeners: list[Callable[[], None]] = []
+
+
+def get_matmul_precision() -> str:
+    """The precision of compiled float32 matrix products on a GPU; see `set_matmul_precision`.
+
+    >>> import pullback as pb
+    >>> pb.get_matmul_precision()
+    'float32'
+    """
+    return _matmul_precision
+
+
+def set_matmul_precision(precision: str) -> None:
+    """Choose how `pb.jit` multiplies float32 matrices on a GPU, for all threads and calls from now on. With "float32",
+    the default, results are as accurate as float32 arithmetic; with "tf32" the factors are rounded to ten bits of
+    mantissa, which is several times faster for large matrices. Sums are float32 either way. Products of other dtypes,
+    and everything on the CPU, are not affected.
+
+    >>> import pullback as pb
+    >>> pb.set_matmul_precision("tf32")
+    >>> pb.get_matmul_precision()
+    'tf32'
+    >>> pb.set_matmul_precision("float32")
+    """
+    global _matmul_precision
+    if precision not in ("float32", "tf32"):
+        raise ArgumentError(f'set_matmul_precision: the precision is "float32" or "tf32", got {precision!r}.')
+    _matmul_precision = precision
+    for listener in precision_listeners:
+        listener()

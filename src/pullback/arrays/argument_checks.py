@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import math
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..errors import ArgumentError, ArgumentTypeError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: What keywords known from elsewhere are called here.
+_KEYWORDS = {
+    "dim": "axis", "dims": "axis", "axes": "axis", "keepdim": "keepdims", "keep_dims": "keepdims", "tau": "temperature",
+    "num_groups": "groups", "size_average": "reduction", "reduce": "reduction", "attn_mask": "mask",
+    "dropout_p": "dropout", "unbiased": "correction", "padding_mode": "mode",
+}  # fmt: skip
 
 
 def short_repr(x: Any) -> str:
@@ -51,3 +63,37 @@ def check_number(what: str, number: Any, *, least: float = -math.inf, above: flo
         bound = f" from {least:g} up" if least > -math.inf else f" above {above:g}" if above > -math.inf else ""
         raise ArgumentError(f"{what} must be a finite number{bound}, got {short_repr(number)}.")
     return found
+
+
+def unknown_keyword(what: str, keyword: str, known: Iterable[str] | None) -> ArgumentTypeError:
+    """The error for a keyword that a function does not have; `known` are those that it has, None if that is unknown."""
+    names = list(_KEYWORDS.values()) if known is None else list(known)
+    close = [ours for ours in (_KEYWORDS.get(keyword), *difflib.get_close_matches(keyword, names)) if ours in names]
+    if close:
+        advice = f"Here it is {close[0]}="
+    elif keyword == "inplace":
+        advice = "Results are always new; leave it out"
+    else:
+        advice = f"Its keywords are {', '.join(names)}" if known and names else "Arrays are passed by position"
+    return ArgumentTypeError(f"{what}: there is no argument {keyword!r}.\n  {advice}.")
+
+
+def explains_keywords(function: F) -> F:
+    """A decorator of a function with a parameter `**others`, which calls `refuse_keywords` if there are any: Python's
+    own error would name no keyword of ours, and a wrapper would cost each call. They are no part of the signature.
+    """
+    signature = inspect.signature(function)
+    declared = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    function.__signature__ = signature.replace(parameters=declared)  # type: ignore[attr-defined]
+    return function
+
+
+def refuse_keywords(function: Callable[..., Any], others: Iterable[str]) -> None:
+    """Raise the error for the first keyword that a function does not have."""
+    raise unknown_keyword(function.__name__, next(iter(others)), keywords_of(function))
+
+
+def keywords_of(function: Callable[..., Any]) -> list[str]:
+    """The parameters of a function that may be passed by name."""
+    parameters = inspect.signature(function).parameters.values()
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -13,6 +14,7 @@ import numpy as np
 from ..errors import ConversionError, DeviceError, DtypeError, GraphError
 from .size import Size
 
+_PROCESS = os.getpid()
 _SCALARS = (bool, int, float, complex, np.generic)
 
 
@@ -34,7 +36,7 @@ def is_device_array(x: Any) -> bool:
 def array_class_of_gpus() -> type | None:
     """The class of arrays on GPUs, if there can be any yet."""
     cupy = sys.modules.get("cupy")
-    return None if cupy is None else cupy.ndarray  # type: ignore[no-any-return]
+    return None if cupy is None else cupy.ndarray
 
 
 def is_array(x: Any) -> bool:
@@ -58,26 +60,73 @@ def to_host(x: Any) -> Any:
 
 
 def namespace_of(arrays: Sequence[Any]) -> Any:
-    """The namespace (NumPy or CuPy) that computes on these arrays; mixing the two is an error, not a copy."""
-    on_gpu = on_cpu = False
+    """The namespace (NumPy or CuPy) that computes on these arrays: CuPy where one of them is on a GPU."""
     for x in arrays:
-        if _is_cupy(x):
-            on_gpu = True
-        elif type(x) is np.ndarray:
-            on_cpu = True
-    if not on_gpu:
-        return np
-    if on_cpu:
-        raise DeviceError(
-            "a NumPy array and a CuPy array were passed to one op.\n"
-            "  Move one of them: cupy.asarray(a) or cupy.asnumpy(a)."
-        )
-    return sys.modules["cupy"]
+        if type(x) is not np.ndarray and _is_cupy(x):
+            return sys.modules["cupy"]
+    return np
+
+
+def is_number(x: Any) -> bool:
+    """Whether x counts as a number beside arrays on any device: a scalar, or an array without axes on the CPU."""
+    return isinstance(x, _SCALARS) or (isinstance(x, np.ndarray) and not x.ndim)
+
+
+def gpu_of(arrays: Sequence[Any]) -> int | None:
+    """The number of the one GPU that all arrays lie on, numbers apart; None where they lie on several devices."""
+    found = {x.device.id if _is_cupy(x) else -1 for x in arrays if not is_number(x)}
+    return found.pop() if len(found) == 1 else None
+
+
+def as_gpu_operands(arrays: Sequence[Any], by_value: bool) -> list[Any]:
+    """Arrays for CuPy, which does not take NumPy's: those without axes as scalars where an op takes these by value (its
+    kernels have them among their parameters), else as arrays of its own.
+    """
+    return [_as_gpu_operand(x, by_value) if isinstance(x, (np.ndarray, np.generic)) else x for x in arrays]
+
+
+def _as_gpu_operand(x: Any, by_value: bool) -> Any:
+    return x[()] if by_value and x.dtype.kind != "V" else sys.modules["cupy"].asarray(x)
+
+
+class _NamespaceOnDevice:
+    """CuPy, whose functions run on a device that is not the current one."""
+
+    def __init__(self, cupy: Any, device: int) -> None:
+        self._cupy, self._device = cupy, device
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._cupy, name)
+        return found if isinstance(found, type) or not callable(found) else self._place(found)
+
+    def _place(self, function: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            with self._cupy.cuda.Device(self._device):
+                return function(*args, **options)
+
+        return call
 
 
 def namespace_on(device: str) -> Any:
     """The namespace (NumPy or CuPy) that makes arrays on a device."""
-    return np if device == "cpu" else importlib.import_module("cupy")
+    if device == "cpu":
+        return np
+    cupy = importlib.import_module("cupy")
+    number = int(device[5:])
+    return cupy if number == current_gpu() else _NamespaceOnDevice(cupy, number)
+
+
+def current_gpu() -> int:
+    """The number of the GPU on which CuPy makes its arrays."""
+    try:
+        return int(sys.modules["cupy"].cuda.runtime.getDevice())
+    except Exception as error:
+        if os.getpid() == _PROCESS:
+            raise
+        raise DeviceError(
+            f"CUDA does not work in this process, which was forked from one that uses it: {error}.\n"
+            '  Start processes that use a GPU by "spawn": multiprocessing.get_context("spawn").'
+        ) from error
 
 
 def device_count(what: str) -> int:
@@ -93,16 +142,26 @@ def device_count(what: str) -> int:
 
 
 def device_context(device: str) -> Any:
-    """A context in which CuPy makes its arrays on this device and not on the first GPU."""
-    return nullcontext() if device == "cpu" else namespace_on(device).cuda.Device(int(device[5:]))
+    """A context in which CuPy makes its arrays on this device and not on the current one."""
+    return nullcontext() if device == "cpu" else importlib.import_module("cupy").cuda.Device(int(device[5:]))
 
 
 def move_array(array: Any, device: str) -> Any:
-    """An array or a number as an array on a device."""
+    """An array or a number as an array on a device: itself if it is there."""
     if device == "cpu":
         return to_host(array)
+    if _is_cupy(array) and array.device.id == int(device[5:]):
+        return array
     with device_context(device):
-        return namespace_on(device).asarray(array)
+        return sys.modules["cupy"].asarray(array)
+
+
+def copy_array(array: Any, order: Any = "K") -> Any:
+    """A copy on the array's own device; CuPy by itself copies to the current one."""
+    if type(array) is np.ndarray or not _is_cupy(array):
+        return array.copy(order)
+    with array.device:
+        return array.copy(order)
 
 
 def special_namespace_of(xp: Any) -> Any:

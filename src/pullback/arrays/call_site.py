@@ -13,6 +13,7 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from ..errors import ArgumentTypeError, AxisError, IndexingError
+from .argument_checks import keywords_of, unknown_keyword
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,10 +75,13 @@ def user_line(frame: FrameType) -> tuple[CodeType, int]:
 
 
 def warn_at_user_line(message: str) -> None:
-    """A RuntimeWarning that shows the user's line, however deep in the package it is found out."""
+    """A RuntimeWarning that shows the user's line, however deep in the package it is found out; once a line, unless
+    filters say otherwise.
+    """
     frame = user_frame(sys._getframe(1))
     name = str(frame.f_globals.get("__name__", ""))
-    warnings.warn_explicit(message, RuntimeWarning, frame.f_code.co_filename, frame.f_lineno, name)
+    seen = frame.f_globals.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(message, RuntimeWarning, frame.f_code.co_filename, frame.f_lineno, name, seen)
 
 
 def set_call_site(node: Any, frame: FrameType) -> None:
@@ -98,19 +102,27 @@ def propagate_call_site(node: Any, line: tuple[CodeType, int]) -> None:
 #: A call into these with arguments that do not fit is the package's own doing.
 _LIBRARIES = frozenset(("numpy", "scipy", "cupy", "cupyx"))
 
+_UNKNOWN_KEYWORD = re.compile(r"(?:[\w.<>]+\.)?(\w+)\(\) got an unexpected keyword argument '(\w+)'.*")
+
 #: What invalid arguments raise where no check came first.
 UNTYPED = (TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError, AssertionError)
 
 
-def as_typed_error(what: str, error: Exception) -> Exception:
-    """A built-in error raised inside the package as one of our classes; a user's function keeps its own errors."""
+def as_typed_error(what: str, error: Exception, function: Callable[..., Any] | None = None) -> Exception:
+    """A built-in error raised inside the package as one of our classes; a user's function keeps its own errors.
+    `function` is the one whose arguments may be to blame.
+    """
     if isinstance(error, AxisError) and error.args:
         error.args = (f"{what}:{str(error).partition(':')[2]}",)  # the axis was passed on to an op of another name
     own = type(error).__module__ not in ("builtins", "numpy._core._exceptions", "numpy.exceptions")
     if own or not _is_raised_by_package(error.__traceback__):
         return error
-    kind = IndexingError if isinstance(error, IndexError) else ArgumentTypeError
-    made = kind(f"{what}: the arguments do not fit: {error}.")
+    if unknown := _UNKNOWN_KEYWORD.fullmatch(str(error)):
+        name, keyword = unknown.groups()
+        made: Exception = unknown_keyword(name, keyword, keywords_of(function) if function and name == what else None)
+    else:
+        kind = IndexingError if isinstance(error, IndexError) else ArgumentTypeError
+        made = kind(f"{what}: the arguments do not fit: {error}.")
     made.__cause__ = error
     return made
 
@@ -136,7 +148,7 @@ def attributed_to_caller(function: Callable[P, R]) -> Callable[P, R]:
         try:
             out = function(*args, **kwargs)
         except UNTYPED as error:
-            raise as_typed_error(function.__name__, error)  # noqa: B904 - it is the same error, or chains it
+            raise as_typed_error(function.__name__, error, function)  # noqa: B904 - it is the same error, or chains it
         node = getattr(out, "node", None)
         if node is not None and is_package_code(node.code):
             propagate_call_site(node, user_line(sys._getframe(1)))

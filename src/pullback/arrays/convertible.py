@@ -11,7 +11,7 @@ from ..errors import ConversionError, DtypeError, ShapeError
 from .backends import device_of, is_array, to_host
 from .conversion_advice import advise_on_conversion, loses_derivative
 from .node import Node, depends_on_running_call
-from .protect import read_only_view
+from .protect import owned_copy, read_only_view
 from .value import Value
 
 if TYPE_CHECKING:
@@ -69,6 +69,19 @@ class ConvertibleValue(Value):
         array = self._bare_array("numpy()")
         found: NDArray[Any] = to_host(array) if device_of(array) != "cpu" else read_only_view(array)
         return found
+
+    def cupy(self) -> Any:
+        """The values as a CuPy array of its own memory, on the tensor's GPU."""
+        array = self._bare_array("cupy()")
+        if device_of(array) == "cpu":
+            raise ConversionError("cupy(): this tensor is on the CPU.\n  Move it first: x.cuda().cupy().")
+        return owned_copy(array)
+
+    def __cupy_get_ndarray__(self) -> Any:
+        """What `cupy.asarray(x)` asks for: a copy, since CuPy's arrays can be written to. There is no
+        `__cuda_array_interface__`: who reads it keeps the tensor alive but not the array, which the tensor may leave.
+        """
+        return self.cupy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         array = self._bare_array("np.asarray")

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, DeviceError
+from ..errors import ArgumentError
 from . import dtypes
-from .backends import device_count
+from .devices import normalize_device
 
 #: The versions of the array API standard that a caller may request; this package follows the last one.
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
@@ -26,18 +26,6 @@ _KINDS: dict[str, tuple[str, ...]] = {
 }
 _KINDS["integral"] = _KINDS["signed integer"] + _KINDS["unsigned integer"]
 _KINDS["numeric"] = _KINDS["integral"] + _KINDS["real floating"] + _KINDS["complex floating"]
-
-
-def normalize_device(device: Any, what: str) -> str:
-    """A device by its name, if there is one; None is the CPU."""
-    if device is None or (isinstance(device, str) and device == "cpu"):
-        return "cpu"
-    if not isinstance(device, str) or not device.startswith("cuda:") or not device[5:].isdecimal():
-        raise DeviceError(f"{what}: there is no device {device!r}.\n  Devices are 'cpu', 'cuda:0' and the like.")
-    count = device_count(f"{what}: device {device!r}")
-    if int(device[5:]) >= count:
-        raise DeviceError(f"{what}: there is no device {device!r}, this machine has {count} of that kind.")
-    return f"cuda:{int(device[5:])}"
 
 
 class NamespaceInfo:

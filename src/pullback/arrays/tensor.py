@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import (
-    ArgumentError,
     DtypeError,
     GraphError,
     ShapeError,
 )
 from ..settings import UNRECORDED, installed, modes
 from .backends import as_array, is_array, move_array
+from .call_site import is_package_code, warn_at_user_line
 from .convertible import ConvertibleValue
+from .devices import normalize_device
 from .dtypes import NAMES, as_dtype
-from .namespace import normalize_device
 from .node import Handle, Node, has_derivative, leaf_node
 from .protect import as_immutable
 from .scope import Scope, current_scope, enclosing_scopes
@@ -143,7 +145,10 @@ class Tensor(ConvertibleValue):
     @property
     def grad(self) -> Tensor | None:
         """The gradient accumulated by backward passes, None before the first."""
-        return getattr(self, "_grad", None)
+        found: Tensor | None = getattr(self, "_grad", None)
+        if found is None and self.node is not None and not self.is_leaf:
+            self._warn_of_no_gradient(sys._getframe(1))
+        return found
 
     @grad.setter
     def grad(self, wanted: Any) -> None:
@@ -156,6 +161,14 @@ class Tensor(ConvertibleValue):
         if gradient.shape != self.shape or gradient.dtype != self.dtype:
             raise ShapeError(f"grad: got {gradient.spec}, the tensor is {self.spec}.")
         self._grad = gradient
+
+    def _warn_of_no_gradient(self, frame: FrameType) -> None:
+        """Say that this intermediate has no gradient, if it was not asked for and it is the user that reads it."""
+        if self._tracked_node("grad").retain_hook_key(self) is None and not is_package_code(frame.f_code):
+            warn_at_user_line(
+                "grad: this tensor was computed from others, and backward does not store its gradient: it is None.\n"
+                "  Call x.retain_grad() before backward, or use pb.gradients(loss, x)."
+            )
 
     def detach(self) -> Tensor:
         """The same value as a constant."""
@@ -226,13 +239,6 @@ class Tensor(ConvertibleValue):
             return False
         return new.node is None if node is None else node.rule is None and node.kept() is self
 
-    def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
-        """The tensor on a device; only untracked values can be moved to another."""
-        if stream is not None:
-            raise ArgumentError("to_device: streams are CuPy's own; leave stream out.")
-        wanted = normalize_device(device, "to_device")
-        return self if wanted == self.device else tensor(move_array(self._bare_array("to_device"), wanted))
-
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         """A copy. Of a parameter: a new parameter. Of a computed value, and of a variable that a running `grad`
         differentiates, a copy on the same tape.
@@ -255,7 +261,8 @@ class Tensor(ConvertibleValue):
     def __reduce__(self) -> tuple[Any, ...]:
         if self.node is not None and not self._is_user_leaf():
             raise GraphError("pickle: a graph cannot be stored.\n  Use x.detach().")
-        return _rebuild, (self.detach().numpy().copy(), self.requires_grad)
+        place = () if self.device == "cpu" else (self.device,)
+        return _rebuild, (self.detach().numpy().copy(), self.requires_grad, *place)
 
     if TYPE_CHECKING:  # added by the layers below: `ops.operators` and `tape`
 
@@ -275,8 +282,8 @@ class Tensor(ConvertibleValue):
         ) -> None: ...
 
 
-def _rebuild(array: Any, requires_grad: bool) -> Tensor:
-    return tensor(array, requires_grad=requires_grad)
+def _rebuild(array: Any, requires_grad: bool, device: str = "cpu") -> Tensor:
+    return tensor(array, requires_grad=requires_grad, device=device)
 
 
 def wrap(value: Any, spec: Spec, node: Node | None = None) -> Tensor:
@@ -324,8 +331,8 @@ def new_array(data: Any, dtype: Any = None) -> Any:
     return array
 
 
-def tensor(data: Any, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
-    """A new tensor with a copy of the data.
+def tensor(data: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+    """A new tensor with a copy of the data: on a device, "cpu" or "cuda:0", by default where the data is.
 
     >>> import pullback as pb
     >>> pb.tensor([1.0, 2.0], requires_grad=True)
@@ -333,8 +340,11 @@ def tensor(data: Any, *, dtype: Any = None, requires_grad: bool = False) -> Tens
     """
     if isinstance(data.value if type(data) is Tensor else data, Value):
         made = _wrap_transform_value(data, dtype)
+        made = made if device is None else made.to_device(device)
     else:
         array = new_array(data, dtype)
+        if device is not None:
+            array = move_array(array, normalize_device(device, "tensor"))
         made = wrap(array, spec_of(array))
     if modes().inference:
         made.mark("inference")

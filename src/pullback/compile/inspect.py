@@ -14,22 +14,26 @@ from .target import Compilation
 def explain(compilation: Compilation) -> str:
     """A table of the steps, and the pipeline that made them."""
     pipeline = ", ".join(step.__name__ for step in STEPS)
-    scope = f"code for {compilation.scope}"
-    return f"{explain_steps(compilation.steps)}\n{scope}\ncompiled for {compilation.target.name}: {pipeline}"
+    library = "NumPy" if all(s.device == "cpu" for s in compilation.specs) else "CuPy"
+    launch = f"\n{compilation.launch}" if compilation.launch else ""
+    scope = f"code for {compilation.scope}{launch}\ncompiled for {compilation.target.name}: {pipeline}"
+    return f"{explain_steps(compilation.steps, library)}\n{scope}"
 
 
-def explain_steps(steps: Steps) -> str:
+def explain_steps(steps: Steps, library: str = "NumPy") -> str:
     """A line for each step: what runs in it, over which domain, how many bytes it moves and operations it does; for
-    what is inside a loop, in one round.
+    what is inside a loop, in one round. `library` executes ops without a native form.
     """
-    rows = [("step", "domain", "moves", "operations", "runs"), *_table_rows(steps, "")]
+    rows = [("step", "domain", "moves", "operations", "runs"), *_table_rows(steps, "", library)]
     return text_table(rows)
 
 
-def _table_rows(steps: Steps, before: str) -> list[tuple[str, str, str, str, str]]:
+def _table_rows(steps: Steps, before: str, library: str) -> list[tuple[str, str, str, str, str]]:
     rows = []
     for number, step in enumerate(steps.steps):
         domain, operations, runs = _summarize_step(step)
+        if isinstance(step, Host) and step.routine is None:
+            runs = f"{step.name}, by {library}: it has no native form"
         # a buffer that is read twice is in the cache the second time
         moved = sum(b.nbytes for b in {id(b): b for b in (*step.reads(), *step.writes())}.values())
         kind = "routine" if isinstance(step, Host) and step.routine is not None else type(step).__name__.lower()
@@ -37,7 +41,8 @@ def _table_rows(steps: Steps, before: str) -> list[tuple[str, str, str, str, str
         rows.append((name, domain, format_bytes(moved), _format_count(operations), runs))
         if isinstance(step, Loop):
             for letter, program in zip("abcdefghijklmnopqrstuvwxyz", step.programs, strict=False):
-                rows += _table_rows(program, f"  {before}{number}{letter if len(step.programs) > 1 else ''}.")
+                inner = f"  {before}{number}{letter if len(step.programs) > 1 else ''}."
+                rows += _table_rows(program, inner, library)
     return rows
 
 
@@ -53,11 +58,11 @@ def _summarize_step(step: Step) -> tuple[str, int, str]:
         work = sum(line.weight for line in used)
         return _format_shape(step.extents), points * work, (", ".join(n for n in names if n) or "copy") + rows
     if isinstance(step, Product):
-        batch, rows_, columns = step.out.shape
-        depth = step.left.shape[2]
+        *_, rows_, columns = step.out.shape
+        depth = step.left.shape[-1]
         beta = " added to what is there" if step.beta else ""
         shape = f"{rows_}x{depth} by {depth}x{columns}"
-        return shape, 2 * batch * rows_ * columns * depth, f"matrix product{beta}"
+        return shape, 2 * step.out.size * depth, f"matrix product{beta}"
     if isinstance(step, Loop):
         work = sum(row for p in step.programs for row in (_summarize_step(s)[1] for s in p.steps))
         if step.kind == "iterate":
@@ -71,7 +76,7 @@ def _summarize_step(step: Step) -> tuple[str, int, str]:
         return f"{step.count} blocks", step.count * sum(n for _, n, _ in parts), runs
     if step.routine is not None:
         return _format_shape(step.args[0].shape), int(count_multiplications(step)), step.name
-    return "", 0, f"{step.name}, by NumPy: it has no native form"
+    return "", 0, step.name
 
 
 def _format_shape(extents: tuple[int, ...]) -> str:

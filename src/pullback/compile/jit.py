@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
@@ -16,10 +17,10 @@ from ..arrays.text import format_seconds, parse_bytes
 from ..arrays.trees import dict_key_order, flatten, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ArgumentTypeError
-from ..public_names import explain_missing_attributes
-from ..settings import modes
+from ..public_names import explain_missing_attributes, explain_missing_functions
+from ..settings import modes, precision_listeners
 from .recompilation import STORM, ArgumentKind, warn_of_storm
-from .specialization import Specialization, ambient_memory_limit
+from .specialization import Specialization, ambient_memory_limit, matmul_precision_on
 from .stage.argument_errors import as_argument, describe_unhashable
 from .stage.arguments import flatten_into, plan_arguments, static_key
 from .stage.captures import native_spec
@@ -212,13 +213,17 @@ class Jitted(Generic[P, R]):
         self, args: Any, kwargs: Any, static: Any, structure: Any, values: Sequence[Any], donated: tuple[int, ...]
     ) -> Specialization:  # fmt: skip
         """The compiled form for arguments of a kind and the current closure of f: a cached one if nothing changed."""
+        specs = tuple(map(native_spec, values))
         key = ArgumentKind(
             static_key(static),
             structure,
             dict_key_order((args, kwargs)),
-            tuple(map(native_spec, values)),
+            specs,
             ambient_memory_limit(),
+            matmul_precision_on(specs),
         )
+        if key.precision is not None:
+            _ON_GPUS.add(self)
         known = self.entries.get(key, [])
         entry = next((e for e in known if e.is_current()), None)
         if entry is None:
@@ -286,7 +291,18 @@ class Jitted(Generic[P, R]):
         return Specialization(self, static, structure, [as_argument(x, self, args, kwargs) for x in leaves], donated)
 
 
+#: Functions with forms that depend on the precision of products: their next call looks for its form.
+_ON_GPUS: weakref.WeakSet[Jitted[..., Any]] = weakref.WeakSet()
+
+
+def _forget_last_forms() -> None:
+    for jitted in list(_ON_GPUS):
+        jitted.last = None
+
+
+precision_listeners.append(_forget_last_forms)
 explain_missing_attributes(Jitted, "Jitted", "clear_cache eval_shape trace")
+explain_missing_functions(jit, "script trace")
 
 
 def _from_the_front(positions: Sequence[int], count: int, what: str) -> list[int]:

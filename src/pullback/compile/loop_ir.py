@@ -213,7 +213,8 @@ def visits_once(kernel: Kernel, strides: tuple[int, ...]) -> bool:
 class Product:
     """out = alpha * left @ right + beta * out, a matrix product for each element of the batch.
 
-    Layouts are (batch, rows, columns); a stride of zero along the batch repeats a matrix. The batch may be cut into
+    Layouts are (*batch, rows, columns), with one axis for the batch or a few, as many as the target takes; a stride of
+    zero along one repeats a matrix. The columns of `out` are contiguous. The first axis of the batch may be cut into
     `blocks` that run at the same time.
     """
 
@@ -223,6 +224,11 @@ class Product:
     alpha: float = 1.0
     beta: float = 0.0
     blocks: int = 1
+
+    @property
+    def count(self) -> int:
+        """The number of matrix products."""
+        return math.prod(self.out.shape[:-2])
 
     def reads(self) -> list[Buffer]:
         return [self.left.buffer, self.right.buffer, *([self.out.buffer] if self.beta else [])]
@@ -235,9 +241,9 @@ def product_operands(step: Product) -> tuple[Layout, Layout]:
     """The left and right matrices of a product, sized by its result and depth: inside of blocks a layout may be that of
     the whole, of which each block takes the first rows after its offset.
     """
-    batch, rows, columns = step.out.shape
-    depth = step.left.shape[2]
-    return replace(step.left, shape=(batch, rows, depth)), replace(step.right, shape=(batch, depth, columns))
+    *batch, rows, columns = step.out.shape
+    depth = step.left.shape[-1]
+    return replace(step.left, shape=(*batch, rows, depth)), replace(step.right, shape=(*batch, depth, columns))
 
 
 @dataclass(eq=False, slots=True)
@@ -323,12 +329,13 @@ class Host:
 @dataclass(eq=False, slots=True)
 class Blocks:
     """Steps that run `count` times, advancing in some buffers by `moves` elements each time. What one of them writes
-    for the next then stays in a near cache.
+    for the next then stays in a near cache, or in registers: what is `unread` after them need not be written.
     """
 
     count: int
     steps: list[Kernel | Product]
     moves: dict[Buffer, int]
+    unread: frozenset[Buffer] = frozenset()
 
     def reads(self) -> list[Buffer]:
         return [b for step in self.steps for b in step.reads()]

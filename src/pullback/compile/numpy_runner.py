@@ -17,8 +17,9 @@ class NumpyRunner:
     compilation = None
     direct = None
 
-    def __init__(self, program: Program, donated: dict[int, int]) -> None:
+    def __init__(self, program: Program, donated: dict[int, int], why_fallback: str = "") -> None:
         self.program = program
+        self.why_fallback = why_fallback
         self.donated = donated
         self.specs = [spec_of(o) for o in program.outputs]
         devices = [s.spec.device for s in program.inputs if s.spec.device != "cpu"]

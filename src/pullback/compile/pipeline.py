@@ -65,7 +65,7 @@ def vary(c: Compilation) -> None:
 
 
 def divide(c: Compilation) -> None:
-    """Long kernels and batches of products become blocks that run in parallel."""
+    """Long kernels and batches of products become blocks that run in parallel; short steps, groups for one launch."""
     inner = map_inner(c.planned, lambda program: map_programs(program, lambda steps: _divide(steps, c.target)))
     # kernels in loops are short, or run by one thread anyway
     c.planned = _divide(inner, c.target, leaves_open=True)
@@ -129,7 +129,7 @@ def _run_pipeline(c: Compilation, steps: tuple[Callable[[Compilation], None], ..
 
 
 def _divide(steps: Steps, target: Target, leaves_open: bool = False) -> Steps:
-    return replace(steps, steps=divide_steps(steps.steps, target, steps.varies, leaves_open))
+    return replace(steps, steps=target.group(divide_steps(steps.steps, target, steps.varies, leaves_open)))
 
 
 def _place(steps: Steps, target: Target) -> Steps:

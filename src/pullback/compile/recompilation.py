@@ -14,13 +14,16 @@ STORM = 48
 
 
 class ArgumentKind(NamedTuple):
-    """What a compiled form is for: static values, structure, order of keys, specs of the leaves, memory limit."""
+    """What a compiled form is for: static values, structure, order of keys, specs of the leaves, memory limit, and on a
+    GPU the precision of matrix products.
+    """
 
     static: Any
     structure: Any
     key_order: Any
     specs: tuple[Spec, ...]
     limit: int | None
+    precision: str | None = None
 
 
 def warn_of_storm(name: str, kinds: Sequence[ArgumentKind]) -> None:

@@ -6,7 +6,7 @@ import functools
 import logging
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from ..ops.op import Op
 from ..program.constants import is_unchanged
 from ..program.ir import Program, Symbol
 from ..program.passes import optimize
-from ..settings import installed, override_modes
+from ..settings import get_matmul_precision, installed, override_modes
 from ..transforms.boundary import unwrap_to_level
 from . import cache
 from .as_op import CompiledOp
@@ -44,7 +44,7 @@ from .stage.closure_walk import snapshot_closure
 from .stage.fingerprint import fingerprint
 from .stage.trace import refuse_side_effects, trace_function
 from .target import ANOTHER_SIZE, COMPILER, Compilation, Options, Runner
-from .targets import explain_fallback, make_runner
+from .targets import library_of, make_runner
 
 if TYPE_CHECKING:
     from .jit import Jitted
@@ -125,7 +125,7 @@ class Specialization:
         runner = vars(self).get("code")
         if runner is None:
             return "only traced yet"
-        return "NumPy" if runner.compilation is None else "native code"
+        return library_of(self.staged) if runner.compilation is None else "native code"
 
     @lazy
     def graph(self) -> Program:
@@ -232,7 +232,8 @@ class Specialization:
         key = fingerprint(self.graph)
         if key is None:
             return self._make_runner(options)
-        whole = (key, tuple(self.donated.items()), self.fast, self.limit, self.lines is None)
+        precision = matmul_precision_on(self.specs)
+        whole = (key, tuple(self.donated.items()), self.fast, self.limit, self.lines is None, precision)
         if whole not in self.codes:
             if len(self.codes) >= _CODES:
                 self.codes.clear()
@@ -255,10 +256,11 @@ class Specialization:
         self.seconds += time.perf_counter() - start
         if (c := runner.compilation) is None:
             _LOG.info(
-                "jit: %s(%s) runs on NumPy, op by op: %s",
+                "jit: %s(%s) runs on %s, op by op: %s",
                 self.name,
                 ", ".join(map(str, self.specs)),
-                explain_fallback(),
+                library_of(self.staged),
+                runner.why_fallback,
             )
         else:
             # what takes long is news
@@ -339,6 +341,11 @@ class Specialization:
     @property
     def llvm(self) -> str:
         """The LLVM text before it is optimised."""
+        return self.text
+
+    @property
+    def text(self) -> str:
+        """What the target's compiler takes: LLVM text for a CPU, CUDA C for a GPU."""
         return self._compilation().runner.text  # type: ignore[no-any-return]
 
     @property
@@ -352,9 +359,15 @@ class Specialization:
     def _compilation(self) -> Compilation:
         if self.code.compilation is None:
             raise ArgumentError(
-                f"jit: {self.name} runs on NumPy, and there is no native code to show: {explain_fallback()}."
+                f"jit: {self.name} runs on {library_of(self.staged)}, and there is no native code to show: "
+                f"{self.code.why_fallback}."
             )
         return self.code.compilation
+
+
+def matmul_precision_on(specs: Iterable[Spec]) -> str | None:
+    """How matrix products are rounded where arrays of these specs are; None where that cannot be chosen."""
+    return get_matmul_precision() if any(s.device != "cpu" for s in specs) else None
 
 
 def ambient_memory_limit() -> int | None:

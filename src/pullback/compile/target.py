@@ -14,9 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..arrays.spec import Spec
+from ..errors import PullbackError
 from ..ops.op import Op
 from ..program.ir import Program
-from .loop_ir import Host, Kernel, Product, Routine, Steps
+from .loop_ir import Host, Kernel, Product, Routine, Step, Steps
 from .vocabulary import VOCABULARY, computation_dtype, words_of
 
 
@@ -69,6 +70,8 @@ class Limits:
     max_batch_product_ns: float
     #: A program that takes longer lets other Python threads run meanwhile.
     gil_release_ns: float
+    #: The axes, each with its own stride, that the batch of a product may have.
+    max_batch_axes: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,6 +99,8 @@ class Target:
     #: side by side.
     can_cut_product: Callable[[Product], bool] = lambda product: False
     can_divide_batches: Callable[[], bool] = lambda: False
+    #: Steps with those that it can do at once in groups (`Blocks` that run once), before memory is planned.
+    group: Callable[[Sequence[Step]], list[Step]] = list
     #: Whether its text can read numbers that vary with the sizes when it runs.
     takes_varying_sizes: bool = False
 
@@ -124,6 +129,10 @@ def _supports(target: Target, op: Op, args: tuple[Spec, ...], out: Spec) -> bool
 COMPILER = "the compiler"
 #: That of code which serves several sizes.
 ANOTHER_SIZE = "another size"
+
+
+class UnlinkableCodeError(PullbackError, RuntimeError):
+    """A target's compiler refused its code: ops then run one by one."""
 
 
 class Code(Protocol):
@@ -166,6 +175,10 @@ class Runner(Protocol):
         """How it was compiled: it then rejects arrays of other specs itself. None if ops run one by one."""
 
     @property
+    def why_fallback(self) -> str:
+        """Why ops run one by one, if they do."""
+
+    @property
     def workspace(self) -> list[Any]:
         """The arrays it works in and keeps from call to call."""
 
@@ -206,5 +219,7 @@ class Compilation:
     #: For which sizes there is code, and why; and where its machine code came from.
     scope: str = field(init=False, default="these sizes")
     source: str = field(init=False, default="")
+    #: How its code is launched, if there is something to say about it.
+    launch: str = field(init=False, default="")
     code: Any = field(init=False)
     runner: Any = field(init=False)

@@ -14,8 +14,9 @@ from .cpu.target import DTYPES, find_cpu_target
 from .numpy_runner import NumpyRunner
 from .pipeline import compile_program
 from .reference.checked_runner import CheckedRunner
-from .target import Options, Runner, Target
+from .target import Options, Runner, Target, UnlinkableCodeError
 
+_why_no_cuda = lazy_function("cuda.runtime.link", "why_unavailable", "compile")
 #: By the kind of device: the target of a program whose arguments are there; None if it cannot take this program.
 TARGETS: dict[str, Callable[[Program], Target | None]] = {
     "cpu": find_cpu_target,
@@ -39,8 +40,10 @@ def find_target(program: Program) -> Target | None:
     return None if kinds or find is None else find(program)  # arrays of two devices are left to ops, which raise
 
 
-def explain_fallback() -> str:
-    """Why NumPy runs what no target takes."""
+def explain_fallback(program: Program) -> str:
+    """Why no target takes a program."""
+    if any(s.spec.device != "cpu" for s in program.inputs):
+        return str(_why_no_cuda()) or "its arrays are on several devices"
     if not has_llvm():
         return 'llvmlite is not installed (pip install "pullback[jit]")'
     return "no target takes its devices or the layout of its arrays"
@@ -51,12 +54,21 @@ def make_runner(program: Program, options: Options, lines: dict[int, Any] | None
     against the reference.
     """
     target = find_target(program)
-    if target is None:
-        if options.limit is not None:
-            raise MemoryBudgetError(
-                "jit: this program falls back to NumPy, whose memory is not planned, so no budget can be kept.\n"
-                "  Leave memory_budget out, or run the function itself under pb.memory_budget, without jit."
-            )
-        return NumpyRunner(program, options.donated)
-    runner = compile_program(program, target, options)
-    return runner if lines is None else CheckedRunner(runner, lines)
+    why = explain_fallback(program) if target is None else ""
+    if target is not None:
+        try:
+            runner = compile_program(program, target, options)
+            return runner if lines is None else CheckedRunner(runner, lines)
+        except UnlinkableCodeError as error:
+            why = str(error)
+    if options.limit is not None:
+        raise MemoryBudgetError(
+            f"jit: this program falls back to {library_of(program)}, whose memory is not planned, so no budget can be "
+            "kept.\n  Leave memory_budget out, or run the function itself under pb.memory_budget, without jit."
+        )
+    return NumpyRunner(program, options.donated, why)
+
+
+def library_of(program: Program) -> str:
+    """The library that executes a program op by op."""
+    return "CuPy" if any(s.spec.device != "cpu" for s in program.inputs) else "NumPy"

@@ -13,7 +13,6 @@ from ..ops.concrete import as_bare_array, is_concrete
 from ..ops.dispatch import as_value, ndim, shape
 from ..ops.elementwise.pointwise import divide, equal, less, multiply, not_equal, where, zero_unless
 from ..ops.families import broadcast_shape
-from ..ops.index.normalize import namespace_for
 from ..ops.random.keys import key_on_device
 from ..ops.reduce import reductions
 from ..ops.shape import reshaping
@@ -42,7 +41,7 @@ def widen(x: Any) -> Any:
 
 def key_on_device_of(key: Any, x: Any, what: str) -> Any:
     """The key given, or the default generator's next, on the device of x."""
-    return key_on_device(key, spec_of(x).device, what, namespace_for(x))
+    return key_on_device(key, spec_of(x).device, what)
 
 
 def require_rank(x: Any, least: int, what: str, wanted: str) -> Any:

@@ -9,8 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from ..arrays.backends import device_context, namespace_on
+from ..arrays.devices import normalize_device
 from ..arrays.dtypes import NAMES, as_dtype
-from ..arrays.namespace import normalize_device
 from ..arrays.size import recorder_of
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, wrap

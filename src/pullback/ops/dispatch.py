@@ -8,18 +8,27 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..arrays.backends import as_array, namespace_of
-from ..arrays.call_site import UNTYPED, as_typed_error
+from ..arrays.backends import (
+    as_array,
+    as_gpu_operands,
+    current_gpu,
+    device_context,
+    gpu_of,
+    is_array,
+    namespace_of,
+)
+from ..arrays.call_site import UNTYPED, as_typed_error, format_line, user_line
 from ..arrays.size import has_unknowns, recorder_of
 from ..arrays.spec import Spec, spec_of
 from ..arrays.value import Value
-from ..errors import GraphError, IndexingError, PullbackError
+from ..errors import DeviceError, GraphError, IndexingError, PullbackError
 from ..instrument import OpCall
 from ..settings import PLAIN, modes
 from .op import Op
 
 _SCALARS = frozenset((bool, int, float, complex))
 _ndarray = np.ndarray
+_SCALAR_RESULTS = (np.generic, bool)
 _modules = sys.modules
 
 
@@ -52,7 +61,13 @@ def run(op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
 
 def compute(op: Op, arrays: Sequence[Any], static: dict[str, Any]) -> Any:
     """The value on bare arrays, unseen by instruments. Results are arrays, also where NumPy would return a scalar."""
-    xp = np if "cupy" not in _modules else namespace_of(arrays)
+    xp = np
+    if "cupy" in _modules and (xp := namespace_of(arrays)) is not np:
+        device = _common_gpu(op, arrays)
+        if device != current_gpu():
+            with device_context(f"cuda:{device}"):
+                return compute(op, arrays, static)
+        arrays = as_gpu_operands(arrays, op.ufunc is not None)
     if "ml_dtypes" in _modules and not _SCALARS.isdisjoint(map(type, arrays)):
         arrays = convert_weak_scalars(xp, arrays)
     try:
@@ -68,8 +83,37 @@ def compute(op: Op, arrays: Sequence[Any], static: dict[str, Any]) -> Any:
     if type(out) is _ndarray:
         return out
     if type(out) is tuple:
-        return tuple(x if type(x) is _ndarray else xp.asarray(x) for x in out)
-    return xp.asarray(out)
+        return tuple([x if type(x) is _ndarray else _as_result(xp, x) for x in out])
+    return _as_result(xp, out)
+
+
+def _as_result(xp: Any, out: Any) -> Any:
+    """An array, also where NumPy returns a scalar; one that an op moved stays where it is."""
+    return xp.asarray(out) if isinstance(out, _SCALAR_RESULTS) or not is_array(out) else out
+
+
+def _common_gpu(op: Op, arrays: Sequence[Any]) -> int:
+    """The GPU that an op runs on."""
+    device = gpu_of(arrays)
+    if device is None:
+        raise mixed_devices_error(op, [spec_of(x) for x in arrays])
+    return device
+
+
+def mixed_devices_error(op: Op, specs: Sequence[Spec]) -> DeviceError:
+    """The error for arguments on several devices: which argument is where, and the user's line."""
+    held = [(op.argument(i).lstrip("*"), spec) for i, spec in enumerate(specs) if not counts_as_number(spec)]
+    listed = ", ".join(f"{name} is {spec}" + ("" if spec.device != "cpu" else " on cpu") for name, spec in held)
+    return DeviceError(
+        f"{op.name}: {listed}; one op computes on one device.\n"
+        f"  at {format_line(*user_line(sys._getframe(1)))}\n"
+        f'  Move one of them: x.to("{held[0][1].device}"); bare arrays by cupy.asarray(a) or cupy.asnumpy(a) of CuPy.'
+    )
+
+
+def counts_as_number(spec: Spec) -> bool:
+    """Whether such a value takes part in ops on any device: a Python scalar, or an array without axes on the CPU."""
+    return spec.weak is not None or (spec.device == "cpu" and not spec.shape)
 
 
 def convert_weak_scalars(xp: Any, arrays: Sequence[Any]) -> Sequence[Any]:

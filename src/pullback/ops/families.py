@@ -12,7 +12,7 @@ from ..arrays.size import Size
 from ..arrays.spec import Spec, make_spec, spec_of, zeros
 from ..errors import ArgumentError, DeviceError, DtypeError, GraphError, ShapeError
 from . import basis, batching, op_samples
-from .dispatch import promotion_argument, run
+from .dispatch import counts_as_number, promotion_argument, run
 from .eager import public_function
 from .op import OPAQUE, PURE, Algebra, Effects, Formula, MaskedCotangent, Op, as_formula, register
 from .signatures import Declarations
@@ -323,7 +323,7 @@ def _broadcast_unknown(name: str, shapes: Sequence[tuple[Any, ...]]) -> tuple[An
 
 
 def common_device(name: str, specs: Sequence[Spec]) -> str:
-    devices = sorted({s.device for s in specs if s.weak is None})
+    devices = sorted({s.device for s in specs if not counts_as_number(s)})
     if len(devices) > 1:
         raise DeviceError(f"{name}: arrays on {' and '.join(devices)} were passed to one op.\n  Move one of them.")
     return devices[0] if devices else "cpu"

@@ -12,8 +12,8 @@ import numpy as np
 
 from ..arrays.backends import device_context, namespace_on
 from ..arrays.call_site import attributed_to_caller
+from ..arrays.devices import normalize_device
 from ..arrays.dtypes import as_dtype
-from ..arrays.namespace import normalize_device
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..errors import ArgumentError, DtypeError, ShapeError

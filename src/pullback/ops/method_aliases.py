@@ -9,14 +9,14 @@ import numpy as np
 
 from ..arrays.backends import is_array
 from ..arrays.call_site import attributed_to_caller
+from ..arrays.devices import is_device, normalize_device
 from ..arrays.dtypes import NAMES, as_dtype
-from ..arrays.namespace import normalize_device
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
 from ..arrays.views import as_view
-from ..errors import ArgumentTypeError, DeviceError, ShapeError
-from . import functions
+from ..errors import ArgumentTypeError, ShapeError
+from . import functions, placement
 from .contract import matrix_products
 from .elementwise import pointwise
 from .index import indexing
@@ -34,7 +34,7 @@ def to(self: Any, *args: Any, dtype: Any = None, device: Any = None, copy: bool 
     for given in args:
         if isinstance(given, Value) or is_array(given):
             dtype, device = spec_of(given).dtype, spec_of(given).device
-        elif isinstance(given, str) and given not in NAMES:
+        elif is_device(given) and given not in NAMES:
             device = given
         else:
             dtype = given
@@ -42,9 +42,7 @@ def to(self: Any, *args: Any, dtype: Any = None, device: Any = None, copy: bool 
     if dtype is not None and as_dtype(dtype) != self.dtype:
         out = functions.astype(out, dtype)
     if device is not None and (wanted := normalize_device(device, "to")) != self.device:
-        if not isinstance(self, Tensor):
-            raise DeviceError(f"to: inside of a transform a value stays on its device, {self.device}.")
-        out = out.to_device(wanted)
+        out = placement.move(out, wanted)
     return out.copy() if copy and out is self else out
 
 
@@ -53,9 +51,9 @@ def _cpu(self: Any) -> Any:
     return to(self, device="cpu")
 
 
-def _cuda(self: Any, device: int = 0) -> Any:
-    """The tensor on a GPU."""
-    return to(self, device=f"cuda:{device}")
+def _cuda(self: Any, device: Any = None) -> Any:
+    """The tensor on a GPU: the current one, or that of a number or a name."""
+    return to(self, device="cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
 
 
 def _as_dtype_method(name: str, dtype: str) -> Callable[[Any], Any]:

@@ -16,7 +16,7 @@ from ..arrays.value import Value
 from ..arrays.views import as_view, is_view, view_write_error
 from ..errors import ArgumentError, ArgumentTypeError, DtypeError, GraphError, ShapeError
 from ..settings import UNRECORDED, modes
-from . import functions
+from . import functions, placement
 from .contract import matrix_products
 from .dispatch import as_value
 from .eager import is_operand, operator_function
@@ -249,6 +249,7 @@ def _array_namespace(self: Value, *, api_version: str | None = None) -> Any:
 
 _array_ufunc = attributed_to_caller(lazy_function("protocol", "array_ufunc"))
 _array_function = attributed_to_caller(lazy_function("protocol", "array_function"))
+_cupy_ufunc = attributed_to_caller(lazy_function("protocol", "cupy_ufunc"))
 
 
 #: Methods under PyTorch's names, which `method_aliases` adds at the first use of one.
@@ -296,13 +297,14 @@ def install() -> None:
         "__invert__": pointwise.bitwise_invert, "__getitem__": indexing.getitem, "__iter__": _iterate,
         "__divmod__": _left_operator(lazy_function("elementwise.arithmetic", "divmod")),
         "__rdivmod__": _right_operator(lazy_function("elementwise.arithmetic", "divmod")),
-        "reshape": _reshape,
+        "reshape": _reshape, "to_device": placement.to_device,
         "T": property(_as_view_function(reshaping.permute_dims)),
         "mT": property(_as_view_function(reshaping.matrix_transpose)),
         "real": property(_as_view_function(pointwise.real)), "imag": property(_as_view_function(pointwise.imag)),
         "flatten": _flatten, "ravel": _as_view_function(_flatten), "transpose": _transpose,
         "detach": pointwise.stop_gradient, "copy": reshaping.writable_copy, "__array_namespace__": _array_namespace,
         "__array_ufunc__": _array_ufunc, "__array_function__": _array_function,
+        "__cupy_override_elementwise_kernel__": _cupy_ufunc,
         "__setitem__": _set_wrapper_item,
     }  # fmt: skip
     for name, function in given.items():

@@ -32,11 +32,13 @@ import numpy as np
 
 from ..arrays.node import PlannedCall
 from ..arrays.spec import PLAIN_KINDS, Spec, make_spec, spec_of
+from ..ops.elementwise import pointwise
 from ..ops.lazy import lazy_function
 from ..ops.op import OUT, PullRule
 from ..ops.plans import bind_function
 from ..ops.reduce.reductions import fit_to_spec
 from ..program.ir import Equation, Program, Symbol
+from ..program.run import run
 from ..program.stage import stage
 from .cotangent_masks import fit_share
 
@@ -65,19 +67,48 @@ def planned_step(call: PlannedCall, accumulate: Accumulate) -> BackwardStep:
 
 
 def _kernel_step(call: PlannedCall, accumulate: Accumulate) -> BackwardStep | None:
-    """On a GPU a rule is one kernel, if all its ops are elementwise."""
+    """On a GPU a rule is one kernel, if all its ops are elementwise; it also adds to the cotangents that are there."""
     program, fed = _stage_shares(call)
-    kernel = _bind_program(program)
-    if kernel is None:
+    shares_alone = _bind_program(program)
+    if shares_alone is None:
         return None
+    kernels: dict[tuple[bool, ...], Any] = {}
+    none = (False,) * len(fed)
+    can_overwrite = program.outputs[0].spec == program.inputs[0].spec
 
     def step(kept: tuple[Any, ...], parents: tuple[Any, ...], bar: Any, waiting: Any) -> None:
-        for i, share in zip(fed, kernel(bar, *kept), strict=True):
-            parent = parents[i]
-            held = parent.bar
-            parent.bar = share if held is waiting else accumulate(held, share)
+        alone = can_overwrite and sys.getrefcount(bar) == _BAR_ALONE and bar.base is None
+        takers = [parents[i] for i in fed]
+        held = [node.bar for node in takers]
+        adds = tuple([type(h) is type(bar) for h in held])
+        if adds != none and len(takers) > 1 and takers[0] is takers[1]:
+            adds = none  # the second share is added to the first
+        if adds == none:
+            found = shares_alone((bar, *kept), bar if alone else None)
+        else:
+            kernel = kernels.get(adds)
+            if kernel is None:
+                kernel = kernels[adds] = _bind_program(_add_to_shares(program, adds))
+            found = kernel((bar, *kept, *[h for h, is_added in zip(held, adds, strict=True) if is_added]))
+        for node, share, is_added in zip(takers, found, adds, strict=True):
+            before = node.bar
+            node.bar = share if is_added or before is waiting else accumulate(before, share)
 
     return step
+
+
+def _add_to_shares(program: Program, adds: Sequence[bool]) -> Program:
+    """The program with further arguments, to which the marked results are added."""
+    count = len(program.inputs)
+    chosen = [i for i, is_added in enumerate(adds) if is_added]
+
+    def add_up(*args: Any) -> list[Any]:
+        shares = run(program, args[:count])
+        for i, held in zip(chosen, args[count:], strict=True):
+            shares[i] = pointwise.add(held, shares[i])
+        return shares
+
+    return stage(add_up, *(s.spec for s in program.inputs), *(program.outputs[i].spec for i in chosen))
 
 
 def _interpreted_step(call: PlannedCall, accumulate: Accumulate, fits: bool = False) -> BackwardStep:

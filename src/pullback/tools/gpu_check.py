@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -63,17 +62,9 @@ def describe_versions() -> str:
     cupy: Any = import_module("cupy")
     runtime = cupy.cuda.runtime
     driver, own = (f"{n // 1000}.{n % 1000 // 10}" for n in (runtime.driverGetVersion(), runtime.runtimeGetVersion()))
-    packages = [f"{name} {found}" for name in ("cuda-core", "cuda-bindings") if (found := _version_of(name))]
     device = runtime.getDeviceProperties(0)
     kind = f"{device['name'].decode()}, compute capability {device['major']}.{device['minor']}"
-    return f"{kind}; driver for CUDA {driver}, runtime {own}; {', '.join((f'CuPy {cupy.__version__}', *packages))}"
-
-
-def _version_of(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+    return f"{kind}; driver for CUDA {driver}, runtime {own}; CuPy {cupy.__version__} in {Path(cupy.__file__).parent}"
 
 
 def check_kernel() -> str:

@@ -30,6 +30,8 @@ _OUT_OF_RANGE = "jit: an index was out of range for the array it points into."
 class CpuRunner:
     """A `Runner` in native code: one call of a function that checks the arrays itself."""
 
+    why_fallback = ""
+
     def __init__(self, compilation: Compilation) -> None:
         self.compilation = compilation
         self.steps, self.code = compilation.planned, compilation.code

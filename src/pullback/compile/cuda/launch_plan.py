@@ -29,10 +29,14 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class LibraryProduct:
-    """A matrix product by the vendor's library; buffers in `shifts` are moved by so many elements."""
+    """A matrix product by the vendor's library; buffers in `shifts` are moved by so many elements. `algorithm` is the
+    number of the library's proposal.
+    """
 
     product: Product
     shifts: dict[Buffer, int] = field(default_factory=dict)
+    tf32: bool = False
+    algorithm: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
+from ...settings import get_matmul_precision
 from ..loop_ir import Blocks, Buffer, Host, Kernel, Layout, Loop, Product, Step, Steps
 from ..schedule.arena import round_up
 from .kernel.grid import VECTOR_BYTES
 from .kernel.render import render_kernel
 from .kernel.writer import FunctionLaunch
-from .launch_plan import Action, CudaCode, HostCall, Launch, LaunchPlan, LibraryProduct, NestedPlans
+from .launch_plan import Action, Choice, CudaCode, HostCall, Launch, LaunchPlan, LibraryProduct, NestedPlans
 from .preamble import PREAMBLE
+from .products.choose import offered_algorithms, offered_shapes
+from .products.join import Unit, split_stages
+from .products.library import split_batch
+from .products.tile import INSTRUCTIONS, render_tile, store_product, tiles_text
+from .side_by_side import merge_launches
 
 #: Where buffers of the scratch area start.
 SCRATCH_ALIGNMENT = 256
@@ -19,16 +26,18 @@ SCRATCH_ALIGNMENT = 256
 
 def render_program(steps: Steps, fast: bool) -> CudaCode:
     """The code of a program: the runtime decides what arithmetic may be contracted."""
-    module = _Module()
+    module = _Module(get_matmul_precision() == "tf32")
     plan = module.plan(steps, {})
     functions = "\n".join(text.replace("NAME", name, 1) for text, name in module.names.items())
-    return CudaCode(f"{PREAMBLE}\n{functions}", plan)
+    tiles = f"{INSTRUCTIONS}\n{tiles_text()}\n" if "_tile_<" in functions else ""
+    return CudaCode(f"{PREAMBLE}\n{tiles}{functions}", plan)
 
 
 class _Module:
     """The functions of a module while its plans are made; equal ones are one."""
 
-    def __init__(self) -> None:
+    def __init__(self, tf32: bool) -> None:
+        self.tf32 = tf32
         self.names: dict[str, str] = {}
 
     def plan(self, steps: Steps, alignments: Mapping[Buffer, int]) -> LaunchPlan:
@@ -39,9 +48,9 @@ class _Module:
         if isinstance(step, Kernel):
             return self._launch_all(render_kernel(step, alignments), shifts)
         if isinstance(step, Product):
-            return [LibraryProduct(step, dict(shifts))]
+            return self._unit(Unit((step,)), shifts, alignments)
         if isinstance(step, Blocks):
-            return self._blocks(step, alignments)
+            return self._group(step, alignments) if step.count == 1 else self._blocks(step, alignments)
         return [HostCall(step)] if isinstance(step, Host) else [self._loop(step, alignments)]
 
     def _launch_all(self, launches: Sequence[FunctionLaunch], shifts: Mapping[Buffer, int]) -> list[Action]:
@@ -60,6 +69,43 @@ class _Module:
             shifts = {b: block * by for b, by in step.moves.items()}
             found += [action for x in step.steps for action in self.step(x, shifts, inner)]
         return found
+
+    def _group(self, step: Blocks, alignments: Mapping[Buffer, int]) -> list[Action]:
+        """Steps that may share launches."""
+        found: list[Action] = []
+        for stage in split_stages(step):
+            if len(stage) == 1:
+                found += self._unit(stage[0], {}, alignments)
+                continue
+            columns = [self._ways(unit, {}, alignments)[0] for unit in stage]
+            launches = [[x for x in way if isinstance(x, FunctionLaunch)] for way in columns]
+            rounds = itertools.zip_longest(*launches)
+            found += self._launch_all([merge_launches([x for x in r if x is not None]) for r in rounds], {})
+        return found
+
+    def _unit(self, unit: Unit, shifts: Mapping[Buffer, int], alignments: Mapping[Buffer, int]) -> list[Action]:
+        ways = []
+        for way in self._ways(unit, shifts, alignments):
+            _place_scratch([x for x in way if isinstance(x, FunctionLaunch)])
+            ways.append(tuple(self._launch(x, shifts) if isinstance(x, FunctionLaunch) else x for x in way))
+        return list(ways[0]) if len(ways) == 1 else [Choice(tuple(ways))]
+
+    def _ways(
+        self, unit: Unit, shifts: Mapping[Buffer, int], alignments: Mapping[Buffer, int]
+    ) -> list[list[FunctionLaunch | LibraryProduct]]:
+        """Each way to do a unit: tiles that take the tail in, or the library and then the tail's kernel."""
+        product, *rest = unit.steps
+        after = [x for kernel in rest if isinstance(kernel, Kernel) for x in render_kernel(kernel, alignments)]
+        if isinstance(product, Kernel):
+            return [[*render_kernel(product, alignments), *after]]
+        digits = 1 if self.tf32 else 3
+        tail = unit.tail or store_product(product)
+        ways: list[list[FunctionLaunch | LibraryProduct]]
+        ways = [[render_tile(product, tail, shape, digits)] for shape in offered_shapes(product)]
+        for number in offered_algorithms(product):
+            calls = [LibraryProduct(part, dict(shifts), self.tf32, number) for part in split_batch(product)]
+            ways.append([*calls, *after])
+        return ways
 
     def _loop(self, step: Loop, alignments: Mapping[Buffer, int]) -> NestedPlans:
         plans = []
@@ -89,6 +135,7 @@ def _place_scratch(launches: Sequence[FunctionLaunch]) -> None:
 
 def _count_scratch_bytes(actions: Sequence[Action]) -> int:
     inner = [plan.scratch_bytes for a in actions if isinstance(a, NestedPlans) for plan in a.plans]
-    launches = [a for a in actions if isinstance(a, Launch)]
+    chosen = [x for a in actions if isinstance(a, Choice) for way in a.ways for x in way]
+    launches = [a for a in (*actions, *chosen) if isinstance(a, Launch)]
     own = [b.offset + b.nbytes for a in launches for b in a.buffers if b.kind == "scratch"]
     return max((*own, *inner), default=0)

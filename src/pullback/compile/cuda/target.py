@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from ..target import Compilation, Costs, Limits, Runner, Target
 from ..vocabulary import VOCABULARY
+from .products.join import group_steps
 from .render import render_program
 from .words import C_TYPES
 
@@ -37,9 +38,12 @@ LIMITS = Limits(
     product_part_multiple=1,
     max_batch_product_ns=math.inf,
     gil_release_ns=math.inf,
+    max_batch_axes=4,
 )
 
 
 def make_cuda_target(link: Callable[[Compilation], Runner]) -> Target:
     """A GPU whose compiled programs run by what `link` makes of them."""
-    return Target("cuda", DTYPES, frozenset(VOCABULARY), COSTS, LIMITS, render=render_program, link=link)
+    return Target(
+        "cuda", DTYPES, frozenset(VOCABULARY), COSTS, LIMITS, render=render_program, link=link, group=group_steps
+    )

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ...arrays.spec import Spec, spec_of
 from ...ops.forms import Contract
 from ...program.ir import Equation, Symbol
-from ..loop_ir import Buffer, KernelLine, Layout, Product, contiguous_layout, row_major_strides
+from ..loop_ir import Buffer, KernelLine, Layout, Product
+from .axes import layout_in_order
+from .destinations import layout_for_use
 from .fuse import Fuser
+from .matrices import copy_as_matrices, merge_batch, view_as_matrices, with_one_batch_axis
 
 
 def can_lower_contraction(f: Fuser, e: Equation) -> bool:
@@ -28,7 +32,7 @@ def can_lower_contraction(f: Fuser, e: Equation) -> bool:
 @dataclass(frozen=True, slots=True)
 class _ProductAxes:
     """The axes of a contraction by their letters: those of both arguments and the result, of one argument and the
-    result, and those that are summed; with the letters of the arguments and the result, and all sizes.
+    result, and those that are summed; with the letters of the arguments and the result, all sizes, and the dtype.
     """
 
     batch: list[str]
@@ -38,6 +42,7 @@ class _ProductAxes:
     labels: tuple[str, str]
     result: str
     sizes: dict[str, int]
+    dtype: np.dtype[Any]
 
 
 def _axes_of(e: Equation) -> _ProductAxes:
@@ -56,30 +61,27 @@ def _axes_of(e: Equation) -> _ProductAxes:
         labels,
         result,
         sizes,
+        e.results[0].spec.dtype,
     )
 
 
 def lower_contraction(f: Fuser, e: Equation, into: Layout | None = None, alpha: float = 1.0) -> None:
     """A matrix product, or with `into` one that is added there, scaled."""
-    axes, dtype = _axes_of(e), e.results[0].spec.dtype
+    axes = _axes_of(e)
     if not axes.summed:
         lower_outer_product(f, e, axes.labels, axes.result)
         return
-    sizes = axes.sizes
-    a = _as_matrix(f, e.args[0], axes.labels[0], (axes.batch, axes.rows, axes.summed), sizes, dtype)
-    b = _as_matrix(f, e.args[1], axes.labels[1], (axes.batch, axes.summed, axes.columns), sizes, dtype)
-    shape = tuple(math.prod(sizes[c] for c in group) for group in (axes.batch, axes.rows, axes.columns))
+    factors = (
+        _as_matrices(f, e.args[0], axes.labels[0], (axes.batch, axes.rows, axes.summed), axes),
+        _as_matrices(f, e.args[1], axes.labels[1], (axes.batch, axes.summed, axes.columns), axes),
+    )
     if into is not None:
-        f.last.append(Product(contiguous_layout(into.buffer, shape), a, b, alpha, 1.0))
+        f.last.append(Product(*_in_own_order(f, axes, into.buffer, factors)[1], alpha, 1.0))
         return
-    out = contiguous_layout(Buffer("arena", math.prod(shape), dtype), shape)
-    f.steps.append(Product(out, a, b))
-    f.note(len(f.steps) - 1, out.buffer)
-    # the product's own axes, in the order of the result
-    order = [*axes.batch, *axes.rows, *axes.columns]
-    strides = dict(zip(order, row_major_strides(tuple(sizes[c] for c in order)), strict=True))
-    result = axes.result
-    f.places[id(e.results[0])] = Layout(out.buffer, tuple(sizes[c] for c in result), tuple(strides[c] for c in result))
+    place, layouts = _place_product(f, e, axes, factors)
+    f.steps.append(Product(*layouts))
+    f.note(len(f.steps) - 1, place.buffer)
+    f.places[id(e.results[0])] = place
 
 
 def lower_outer_product(f: Fuser, e: Equation, labels: tuple[str, ...], result: str) -> None:
@@ -94,55 +96,54 @@ def lower_outer_product(f: Fuser, e: Equation, labels: tuple[str, ...], result: 
     f.add_elementwise(e.results[0], out.shape, own, make)
 
 
-def _as_matrix(
-    f: Fuser, x: Any, label: Sequence[str], groups: Sequence[list[str]], sizes: dict[str, int], dtype: Any
-) -> Layout:
-    """An argument of a product as (batch, rows, columns), each one axis; copied only where strides do not allow it."""
+def _as_matrices(f: Fuser, x: Any, label: str, groups: Sequence[list[str]], axes: _ProductAxes) -> Layout:
+    """An argument of a product as (*batch, rows, columns); copied only where strides do not allow it."""
     layout = f.layout_of(x)
-    if layout.buffer.dtype != dtype:
-        layout = f.copy_layout(layout, dtype)
-    strides = {c: 0 if n == 1 else s for c, n, s in zip(label, layout.shape, layout.strides, strict=True)}
-    found = _merge_groups(layout, strides, groups, sizes)
-    if found is None or not _is_blas_matrix(found):
-        # a copy in the order of the groups, whose axes always merge
-        order = [c for group in groups for c in group]
-        shape = tuple(sizes[c] for c in order)
-        layout = f.copy_layout(Layout(layout.buffer, shape, tuple(strides.get(c, 0) for c in order), layout.offset))
-        found = _merge_groups(layout, dict(zip(order, row_major_strides(shape), strict=True)), groups, sizes)
-        assert found is not None
-    return found
+    if layout.buffer.dtype != axes.dtype:
+        layout = f.copy_layout(layout, axes.dtype)
+    found = view_as_matrices(layout, label, groups, axes.sizes)
+    return found if found is not None else copy_as_matrices(f, layout, label, groups, axes.sizes)
 
 
-def _merge_groups(
-    layout: Layout, strides: dict[str, int], groups: Sequence[list[str]], sizes: dict[str, int]
-) -> Layout | None:
-    """A layout with one axis for each group of axes, if each group has a single stride."""
-    merged = [_merge_axes([(sizes[c], strides.get(c, 0)) for c in group]) for group in groups]
-    found = [m for m in merged if m is not None]
-    if len(found) < len(groups):
+#: The layouts of a product: out, left and right.
+_Layouts = tuple[Layout, Layout, Layout]
+
+
+def _place_product(
+    f: Fuser, e: Equation, axes: _ProductAxes, factors: tuple[Layout, Layout]
+) -> tuple[Layout, _Layouts]:
+    """Where the result is stored, and the layouts of the product: as its use wants it if a product can write there,
+    else in the product's own order.
+    """
+    wanted = layout_for_use(f, e.results[0])
+    if wanted is not None:
+        layouts = _with_result(axes, wanted, factors)
+        if layouts is not None and len(layouts[0].shape) - 2 <= f.limits.max_batch_axes:
+            return wanted, layouts
+    return _in_own_order(f, axes, Buffer("arena", e.results[0].spec.size, axes.dtype), factors)
+
+
+def _in_own_order(
+    f: Fuser, axes: _ProductAxes, buffer: Buffer, factors: tuple[Layout, Layout]
+) -> tuple[Layout, _Layouts]:
+    """A result by batch, rows and columns; factors whose batch has too many axes are copied."""
+    order = [axes.result.index(c) for c in (*axes.batch, *axes.rows, *axes.columns)]
+    place = layout_in_order(buffer, tuple(axes.sizes[c] for c in axes.result), order)
+    layouts = _with_result(axes, place, factors)
+    if layouts is None or len(layouts[0].shape) - 2 > f.limits.max_batch_axes:
+        left, right = (with_one_batch_axis(f, x) for x in factors)
+        layouts = _with_result(axes, place, (left, right))
+    assert layouts is not None
+    return place, layouts
+
+
+def _with_result(axes: _ProductAxes, place: Layout, factors: tuple[Layout, Layout]) -> _Layouts | None:
+    """The layouts of a product with its result in a place; None if its columns are not contiguous there."""
+    found = view_as_matrices(place, axes.result, (axes.batch, axes.rows, axes.columns), axes.sizes)
+    if found is None or found.strides[-1] != 1:
         return None
-    return Layout(layout.buffer, tuple(n for n, _ in found), tuple(s for _, s in found), layout.offset)
-
-
-def _merge_axes(axes: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
-    """Several axes (size, stride) as one, if a single stride covers them."""
-    # from the innermost axis outwards: each stride must be the length of all inside
-    size, stride = 1, 0
-    for n, s in reversed(axes):
-        if n == 1:
-            continue
-        if size > 1 and s != stride * size:
-            return None
-        stride = s if size == 1 else stride
-        size *= n
-    return size, stride if size > 1 else 1
-
-
-def _is_blas_matrix(matrix: Layout) -> bool:
-    """Whether one axis is contiguous and the other's stride at least its length, or there is one row or column."""
-    (_, rows, columns), (_, by_row, by_column) = matrix.shape, matrix.strides
-    by_columns, by_rows = by_row == 1 and by_column >= rows, by_column == 1 and by_row >= columns
-    return by_columns or by_rows or (columns == 1 and by_row > 0) or (rows == 1 and by_column > 0)
+    out, left, right = merge_batch((found, *factors))
+    return out, left, right
 
 
 def _is_in_product_order(product: Equation) -> bool:
@@ -160,10 +161,8 @@ def _rearranged_from(x: Any, producer: dict[int, Equation]) -> int:
 
 def find_in_place_updates(f: Fuser, inputs: Sequence[Symbol]) -> dict[int, tuple[Equation, float]]:
     """Products whose only use is to be added, scaled, to a donated input: they run in place, at the end."""
-    # how often each value is used: a product that has another use cannot be skipped
-    uses: dict[int, int] = {}
-    for x in [a for e in f.equations for a in e.args] + list(f.outputs):
-        uses[id(x)] = uses.get(id(x), 0) + 1
+    # a product that has another use cannot be skipped
+    uses = {x: len(found) for x, found in f.uses.items()}
     found: dict[int, tuple[Equation, float]] = {}
     given = {id(inputs[number]) for number in f.donated.values()}
     for output, number in f.donated.items():

@@ -92,7 +92,7 @@ def _unchanged_carries(f: Fuser, e: Equation, changed: Sequence[int], carries: i
 
 
 def _is_used(f: Fuser, s: Symbol) -> bool:
-    return id(s) in f.used
+    return id(s) in f.uses
 
 
 def _held_numbers(f: Fuser, body: Program, args: Sequence[Any], changed: Sequence[int]) -> dict[int, Any]:

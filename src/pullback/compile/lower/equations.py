@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ...arrays.backends import is_array, is_device_array, to_host
+from ...arrays.backends import is_array
 from ...arrays.spec import spec_of
 from ...ops.forms import (
     Cast,
@@ -32,7 +31,9 @@ from ..vocabulary import computation_dtype
 from .contraction import can_lower_contraction, find_in_place_updates, lower_contraction
 from .control_flow import lower_control_flow
 from .convolution import can_lower_convolution, lower_convolution
+from .destinations import join_parts
 from .fuse import Fuser
+from .host_constants import move_constants_to_host
 from .indexing import lower_gather, lower_scatter
 from .matrix import has_check, has_routine, lower_check, lower_matrix, lower_on_host
 from .outputs import place_output, write_donated_outputs
@@ -43,8 +44,7 @@ from .views import axes_of_view, is_view, region_layout
 
 def lower_program(program: Program, target: Target, donated: dict[int, int]) -> Steps:
     """The steps of a program. `donated` maps outputs (by number) to the inputs whose memory they overwrite."""
-    if any(s.spec.device != "cpu" for s in program.inputs):
-        program = _move_constants_to_host(program)
+    program = move_constants_to_host(program)
     f = Fuser(program, target, donated)
     f.updates = find_in_place_updates(f, program.inputs)
     for equation in program.equations:
@@ -56,19 +56,6 @@ def lower_program(program: Program, target: Target, donated: dict[int, int]) -> 
     written = [s for s in f.steps if s.writes() or not isinstance(s, Kernel)]
     places = [(s, f.places[id(s)]) for e in program.equations for s in e.results if id(s) in f.places]
     return Steps(written, f.inputs, results, places, f.first, f.last)
-
-
-def _move_constants_to_host(program: Program) -> Program:
-    """A program whose constants are NumPy arrays: code is made of their numbers, and runners upload the rest."""
-    moved: dict[int, Any] = {}
-
-    def on_host(x: Any) -> Any:
-        if not is_device_array(x):
-            return x
-        return moved.setdefault(id(x), to_host(x))
-
-    equations = [replace(e, args=tuple(map(on_host, e.args))) for e in program.equations]
-    return replace(program, equations=tuple(equations), outputs=tuple(map(on_host, program.outputs)))
 
 
 def lower_equation(f: Fuser, e: Equation) -> None:
@@ -162,16 +149,12 @@ def lower_recompute_fence(f: Fuser, e: Equation) -> None:
 
 
 def lower_join(f: Fuser, e: Equation) -> None:
-    axis, at = e.static["axis"], 0
-    layout = f.new_layout(e.results[0].spec)
-    for x in e.args:
-        n = spec_of(x).shape[axis]
+    for x, part in zip(e.args, join_parts(f, e), strict=True):
+        is_there = id(x) in f.places and f.places[id(x)].buffer is part.buffer
         # each argument is written into its part of the result, by its own kernel if that is open
-        part = Layout(layout.buffer, spec_of(x).shape, layout.strides, layout.offset + at * layout.strides[axis])
-        at += n
-        if spec_of(x).size:
+        if spec_of(x).size and not is_there:
             f.put(x, part)
-    f.places[id(e.results[0])] = layout
+    f.places[id(e.results[0])] = f.joined[id(e)]
 
 
 def lower_place(f: Fuser, e: Equation) -> None:

@@ -60,9 +60,17 @@ class Fuser:
         #: The factors of matrices that several equations solve with.
         self.shared_factors: dict[int, list[Layout]] = {}
         self.permuted_buffers: set[Buffer] = set()
+        #: The memory of joins, by their equations: what is joined may be computed there.
+        self.joined: dict[int, Layout] = {}
         self.views: dict[int, tuple[Any, Axes, Equation]] = {}
         self.held: list[Any] = []  # constants made here: ids stay valid while their objects live
-        self.used = {id(a) for e in equations for a in e.args} | {id(o) for o in outputs}
+        #: Where each value is used: the equation of each argument, None for a result.
+        self.uses: dict[int, list[Equation | None]] = {}
+        for e in equations:
+            for a in e.args:
+                self.uses.setdefault(id(a), []).append(e)
+        for o in outputs:
+            self.uses.setdefault(id(o), []).append(None)
         self.producer: dict[int, Equation] = {id(s): e for e in equations for s in e.results}
         self.loads: dict[tuple[Any, ...], KernelLine] = {}
         self.recomputed: dict[tuple[int, int, Axes], KernelLine] = {}

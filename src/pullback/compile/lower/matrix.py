@@ -71,7 +71,7 @@ def lower_matrix(f: Fuser, e: Equation) -> None:
     else:
         args = tuple(_as_double(f, a) for a in e.args)
         order = _order_of(args[-1]) if e.op.form.overwrites else None
-        used = tuple(id(s) in f.used for s in e.results)
+        used = tuple(id(s) in f.uses for s in e.results)
         routine = Routine(e.op.form.routine, {**e.static, "used": used}, e.op.form.weight)
         outs = _append_step(f, e, _value_of(e), args, made, routine, order)
     for s, layout in zip(e.results, outs, strict=True):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.backends import is_device_array, to_host
 from ...arrays.call_site import format_line
 from ...arrays.spec import Spec, spec_of
 from ...errors import GraphError, MiscompiledError, PullbackError
@@ -20,6 +21,7 @@ from ...ops.dispatch import compute
 from ...program.ir import Equation, Program, Symbol
 from ...settings import override_native
 from ..loop_ir import Layout, Steps
+from ..lower.host_constants import move_constants_to_host
 from .interpreter import Interpreter, describe, element_indices
 from .noise import TOLERANCE
 from .poisoned_memory import PoisonedMemory, region_of
@@ -44,7 +46,7 @@ class Judge:
 
     def __init__(self, program: Program, steps: Steps, planned: Steps, lines: dict[int, Any]) -> None:
         _refuse_inner_effects(program)
-        self.program = program
+        self.program = program = move_constants_to_host(program)
         self.lines = lines
         self.stages = (("after fusion", steps), ("in the arena", planned))
         self.makers = {id(s): e for e in program.equations for s in e.results}
@@ -67,17 +69,17 @@ class Judge:
         """The results of the native code, if all stages agree with NumPy on a copy of the arguments. `locate` finds the
         step in which native code is wrong.
         """
-        if not all(type(a) is np.ndarray for a in arrays):
+        if not all(type(a) is np.ndarray or is_device_array(a) for a in arrays):
             return native(arrays)  # which rejects them
         # native code may overwrite donated arguments, so the reference has copies
-        given = [np.array(a) for a in arrays]
+        given = [np.array(to_host(a)) for a in arrays]
         # recorded calls of ops are one list for all threads
         with self.running:
             for op in self.recorded.values():
                 op.begin()
             found = native(arrays)
             if found is not None:
-                self._compare_native(found, self.run_stages(given), lambda: locate(given))
+                self._compare_native([to_host(x) for x in found], self.run_stages(given), lambda: locate(given))
         return found
 
     def run_stages(self, given: Sequence[Any]) -> Sequence[Any]:

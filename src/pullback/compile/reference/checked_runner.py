@@ -20,6 +20,7 @@ class CheckedRunner:
     """A `Runner` whose every call is judged."""
 
     direct = None
+    why_fallback = ""
 
     def __init__(self, runner: Runner, lines: dict[int, Any]) -> None:
         c = runner.compilation
@@ -35,7 +36,12 @@ class CheckedRunner:
         return self.runner.workspace
 
     def run(self, arrays: Sequence[Any]) -> list[Any] | None:
-        return self.judge.run(arrays, self.runner.run, lambda given: find_first_wrong_step(self.compilation, given))
+        return self.judge.run(arrays, self.runner.run, self._locate)
+
+    def _locate(self, given: Sequence[Any]) -> str:
+        # steps alone take NumPy's arrays
+        on_host = all(s.device == "cpu" for s in self.compilation.specs)
+        return find_first_wrong_step(self.compilation, given) if on_host else ""
 
 
 def find_first_wrong_step(c: Compilation, given: Sequence[Any]) -> str:

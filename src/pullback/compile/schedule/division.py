@@ -60,17 +60,17 @@ def _leave_blocks_open(kernel: Kernel, time: float, limits: Limits) -> Kernel:
 
 
 def _is_divisible(step: Step) -> bool:
-    return isinstance(step, Kernel) or (isinstance(step, Product) and step.out.shape[0] > 1)
+    return isinstance(step, Kernel) or (isinstance(step, Product) and step.count > 1)
 
 
 def _split_product(step: Product, target: Target, varies: bool) -> Product:
     """A long product as a batch of several, by columns (or else rows) of the result. Each element is summed in
     the same order as before.
     """
-    _, rows, columns = step.out.shape
+    rows, columns = step.out.shape[-2:]
     limits = target.limits
     count = min(_block_count(estimate_nanoseconds(step, target.costs), limits), limits.max_product_parts)
-    if (count == 1 and not varies) or step.out.shape[0] > 1 or not target.can_cut_product(step):
+    if (count == 1 and not varies) or step.count > 1 or not target.can_cut_product(step):
         return step
     unit = limits.product_part_multiple
     while count > 1 and columns % (count * unit) and rows % (count * unit):
@@ -106,7 +106,7 @@ def _divide_batch(step: Product, time: float, target: Target) -> Product:
     if (
         batch == 1
         or time < limits.min_step_ns
-        or time / batch > limits.max_batch_product_ns
+        or time / step.count > limits.max_batch_product_ns
         or not disjoint
         or not target.can_divide_batches()
     ):

@@ -448,7 +448,7 @@ def _where_value(xp: Any, c: Any, x: Any, y: Any) -> Any:
     mispredict a random mask half the time. Wider dtypes move too much memory to gain.
     """
     if xp is not np or type(c) is not np.ndarray or c.size < _MANY or c.dtype.char != "?":
-        return xp.where(c, x, y)
+        return xp.where(c if xp is np else xp.asarray(c), x, y)
     kinds = {v.dtype.char for v in (x, y) if type(v) is np.ndarray}
     if kinds != {"f"} or not _fits_mask(x, c) or not _fits_mask(y, c):
         return xp.where(c, x, y)

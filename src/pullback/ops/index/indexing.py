@@ -18,11 +18,12 @@ from ...errors import ArgumentError, ConversionError, DtypeError, IndexingError,
 from ...settings import PLAIN, modes
 from .. import batching, statics
 from ..axes import normalize_axis
-from ..dispatch import apply, as_value, ndim, shape
+from ..dispatch import apply, as_value, counts_as_number, ndim, shape
 from ..elementwise.pointwise import add, clip_to, equal, mask_cotangent, where
 from ..families import linear
 from ..forms import Gather, ScatterAdd, Write
 from ..op import Op
+from ..placement import move
 from ..plans import learn, make_plan, new_table
 from ..shape import reshaping
 from ..signatures import of_mixed_arrays
@@ -92,12 +93,26 @@ _getitem: Op = linear(
 def _scatter_value(xp: Any, x: Any, *indices: Any, index: Index, wanted: tuple[int, ...]) -> Any:
     if indices and xp is np:
         return add_into_zeros(wanted, x, fill_slots(index, indices))
-    out = xp.zeros(wanted, x.dtype)
     if indices:
-        xp.add.at(out, fill_slots(index, indices), x)
-    else:
-        out[index] = x
+        return _add_on_gpu(xp, wanted, x, fill_slots(index, indices))
+    out = xp.zeros(wanted, x.dtype)
+    out[index] = x
     return out
+
+
+#: Dtypes that CuPy adds at an index by way of another one: a sum of booleans is whether any holds, integers that wrap
+#: around have the bits of unsigned ones, and narrow numbers are rounded once.
+_ADDED_AS = {
+    "bool": "uint32", "int64": "uint64", "int8": "int32", "int16": "int32", "uint8": "uint32", "uint16": "uint32",
+    "bfloat16": "float32",
+}  # fmt: skip
+
+
+def _add_on_gpu(xp: Any, wanted: tuple[int, ...], x: Any, index: Any) -> Any:
+    dtype = np.dtype(_ADDED_AS.get(x.dtype.name, x.dtype))
+    out = xp.zeros(wanted, dtype)
+    xp.add.at(out, index, x.astype(dtype, copy=False))
+    return out != 0 if x.dtype.kind == "b" else out.astype(x.dtype, copy=False)
 
 
 def _bind_scatter(dtype: Any, index: Index, wanted: tuple[int, ...]) -> Any:
@@ -297,6 +312,8 @@ def _broadcast_to_region(x: Any, plain: Index, arrays: Sequence[Any], values: An
     """The values in the dtype of x, broadcast to the region they are written to."""
     region = indexed_shape(spec_of(x), [spec_of(a) for a in arrays], plain, what)
     values = _cast_to_dtype_of(x, values, what)
+    if counts_as_number(spec_of(values)):
+        values = move(values, spec_of(x).device)
     while ndim(values) > len(region) and shape(values)[0] == 1:  # NumPy drops extra axes of size one
         values = reshaping.squeeze(values, 0)
     return reshaping.broadcast_to(values, region)

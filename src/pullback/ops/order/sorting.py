@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 import numpy as np
 
+from ...arrays.argument_checks import explains_keywords, refuse_keywords
 from ...arrays.backends import is_array, namespace_of
 from ...arrays.call_site import attributed_to_caller
 from ...arrays.spec import Spec, make_spec
@@ -165,7 +166,10 @@ def partition(x: Any, /, kth: Any, axis: int | None = -1) -> Any:
 
 
 @to_pair
-def topk(x: Any, k: int, /, *, axis: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Any, Any]:
+@explains_keywords
+def topk(
+    x: Any, k: int, /, *, axis: int = -1, largest: bool = True, sorted: bool = True, **others: Never
+) -> tuple[Any, Any]:
     """The k greatest (or least) elements along an axis and their indices; of equal ones the first.
 
     >>> import numpy as np, pullback as pb
@@ -173,6 +177,8 @@ def topk(x: Any, k: int, /, *, axis: int = -1, largest: bool = True, sorted: boo
     >>> values, indices
     (array([3., 2.]), array([0, 2]))
     """
+    if others:
+        refuse_keywords(topk, others)
     x, axis = _flatten_or_axis(x, axis, "topk")
     k = as_integer(k, "topk: k")
     if not 0 <= k <= shape(x)[axis]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def bits(size: Any = (), *, width: int = 32, key: Any = None) -> NDArray[Any]:
+def bits(size: Any = (), *, width: int = 32, key: Any = None, device: Any = None) -> NDArray[Any]:
     """Random words of 32 or 64 bits, as unsigned integers.
 
     >>> import pullback as pb
@@ -36,13 +36,15 @@ def bits(size: Any = (), *, width: int = 32, key: Any = None) -> NDArray[Any]:
     if width not in (32, 64):
         raise ArgumentError(f"random.bits: width must be 32 or 64, got {width}.")
     refuse_key(size, "bits", "size")
-    found = key_on_device(key, "cpu", "bits", np)
+    found = key_on_device(key, device, "bits")
     words: NDArray[Any] = apply(draw_ops.random_bits, found, shape=as_shape(size, "random.bits"), width=width)
     return words
 
 
 @of_bounds
-def integers(low: Any, high: Any = None, size: Any = None, *, key: Any = None, dtype: Any = np.int64) -> Any:
+def integers(
+    low: Any, high: Any = None, size: Any = None, *, key: Any = None, dtype: Any = np.int64, device: Any = None
+) -> Any:
     """Integers from low up to, not including, high; with one bound, from 0 up to it.
 
     >>> import pullback as pb
@@ -51,7 +53,7 @@ def integers(low: Any, high: Any = None, size: Any = None, *, key: Any = None, d
     (0, 5)
     """
     low, high = (0, low) if high is None else (low, high)
-    draw = DrawRequest("integers", (low, high), size, key, np.float64)
+    draw = DrawRequest("integers", (low, high), size, key, np.float64, device=device)
     low, high = draw.parameters
     _check_range(low, high)
     words = apply(draw_ops.random_bits, draw.key, shape=draw.shape, width=64)
@@ -67,38 +69,38 @@ def _check_range(low: Any, high: Any) -> None:
 
 
 @of_probability
-def bernoulli(p: Any = 0.5, size: Any = None, *, key: Any = None) -> Any:
+def bernoulli(p: Any = 0.5, size: Any = None, *, key: Any = None, device: Any = None) -> Any:
     """True with probability p.
 
     >>> import pullback as pb
     >>> pb.random.bernoulli(1.0, size=2, key=pb.random.key(0))
     array([ True,  True])
     """
-    draw = DrawRequest("bernoulli", (p,), size, key, None, discrete=True)
+    draw = DrawRequest("bernoulli", (p,), size, key, None, discrete=True, device=device)
     return less(draw.unit(), draw.parameters[0])
 
 
 @of_rate
-def poisson(lam: Any = 1.0, size: Any = None, *, key: Any = None) -> Any:
+def poisson(lam: Any = 1.0, size: Any = None, *, key: Any = None, device: Any = None) -> Any:
     """Poisson counts of events at a rate, by inverting the distribution function.
 
     >>> import pullback as pb
     >>> pb.random.poisson(0.0, size=2, key=pb.random.key(0))
     array([0, 0])
     """
-    draw = DrawRequest("poisson", (lam,), size, key, np.float64, discrete=True)
+    draw = DrawRequest("poisson", (lam,), size, key, np.float64, discrete=True, device=device)
     return apply(draw_ops.poisson_draw, draw.unit(), draw.parameters[0])
 
 
 @of_count_and_probability
-def binomial(n: Any, p: Any, size: Any = None, *, key: Any = None) -> Any:
+def binomial(n: Any, p: Any, size: Any = None, *, key: Any = None, device: Any = None) -> Any:
     """How many of n events of probability p occur, by inverting the distribution function.
 
     >>> import pullback as pb
     >>> pb.random.binomial(3, 1.0, size=2, key=pb.random.key(0))
     array([3, 3])
     """
-    draw = DrawRequest("binomial", (n, p), size, key, np.float64, discrete=True)
+    draw = DrawRequest("binomial", (n, p), size, key, np.float64, discrete=True, device=device)
     return apply(draw_ops.binomial_draw, draw.unit(), *draw.parameters)
 
 
@@ -157,11 +159,11 @@ def permutation(x: Any, *, axis: int = 0, key: Any = None) -> Any:
     if not found.shape:
         return _random_order(as_integer(x, "random.permutation: x"), key)
     axis = normalize_axis(axis, len(found.shape), "random.permutation")
-    return indexing.take(x, _random_order(found.shape[axis], key), axis=axis)
+    return indexing.take(x, _random_order(found.shape[axis], key, found.device), axis=axis)
 
 
-def _random_order(count: int, key: Any) -> Any:
-    return apply(draw_ops.order_draw, bits(count, width=64, key=key))
+def _random_order(count: int, key: Any, device: Any = None) -> Any:
+    return apply(draw_ops.order_draw, bits(count, width=64, key=key, device=device))
 
 
 @of_pool

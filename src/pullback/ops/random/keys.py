@@ -9,6 +9,7 @@ import numpy as np
 
 from ...arrays.argument_checks import short_repr
 from ...arrays.call_site import format_line, user_line
+from ...arrays.devices import normalize_device
 from ...arrays.scope import current_scope
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...errors import ArgumentError, ArgumentTypeError, DtypeError
@@ -17,6 +18,7 @@ from ..axes import as_integer
 from ..dispatch import apply, as_value
 from ..families import broadcast_shape, general
 from ..forms import Expand
+from ..placement import move
 from ..replay import default_stream
 from ..replay.default_stream import State
 from ..signatures import of_array
@@ -192,7 +194,7 @@ def next_key() -> Any:
     return fold_in(np.array(now.words, _UINT32), now.drawn)
 
 
-def key_on_device(key: Any, device: str, what: str, namespace: Any) -> Any:
-    """The given key, or the next of the default generator, on the device of the parameters."""
+def key_on_device(key: Any, device: Any, what: str) -> Any:
+    """The given key, or the next of the default generator, on a device; None is the key's own."""
     found = next_key() if key is None else check_key(key, what)
-    return namespace.asarray(found) if device != "cpu" and type(found) is np.ndarray else found
+    return found if device is None else move(found, normalize_device(device, f"random.{what}"))

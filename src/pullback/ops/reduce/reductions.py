@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 
+from ...arrays.argument_checks import explains_keywords, refuse_keywords
 from ...arrays.call_site import attributed_to_caller
 from ...arrays.dtypes import as_dtype
 from ...arrays.size import Size
@@ -23,6 +24,7 @@ from ..families import broadcast_shape, conjugate_if_complex, general, is_comple
 from ..forms import Reduce
 from ..op import Op
 from ..op_samples import join_samples, normal_samples
+from ..placement import move
 from ..remember import Outcomes
 from ..shape import arrange, reshaping
 from ..signatures import ArrayFunction, of_array, of_mixed_arrays
@@ -72,13 +74,29 @@ _sum = linear(
 )
 
 
+def _refuse_out(out: Any, what: str) -> None:
+    """`out` is there for callers that pass NumPy's parameters in order, as `cupy.sum(x)` does."""
+    if out is not None:
+        raise ArgumentError(f"{what}: out= would overwrite a value, and values never change.\n  Use the result.")
+
+
 _sum_outcomes = Outcomes()
 
 
 @of_array
+@explains_keywords
 @_sum_outcomes.of
 def sum(
-    x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
+    x: Any,
+    /,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    *,
+    initial: Any = None,
+    where: Any = None,
+    **others: Never,
 ) -> Any:
     """The sum over some axes, or over all; of the elements where `where` holds, and with `initial` added.
 
@@ -86,15 +104,18 @@ def sum(
     >>> pb.sum(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
     array([4., 6.])
     """
-    if type(x) is Tensor and (run := _sum_outcomes.find(x, axis, dtype, keepdims, initial, where)) is not None:
+    if others:
+        refuse_keywords(sum, others)
+    if type(x) is Tensor and (run := _sum_outcomes.find(x, axis, dtype, out, keepdims, initial, where)) is not None:
         return run(x)
+    _refuse_out(out, "sum")
     x = as_value(x)
     if dtype is not None:
         x = reshaping.astype(x, dtype)
     if where is not None:
         x = _fill_masked(x, where, 0)
-    out = cast_if_asked(apply(_sum, x, axis=normalize_axes(axis, ndim(x), "sum"), keepdims=bool(keepdims)), dtype)
-    return out if initial is None else pointwise.add(out, initial)
+    found = cast_if_asked(apply(_sum, x, axis=normalize_axes(axis, ndim(x), "sum"), keepdims=bool(keepdims)), dtype)
+    return found if initial is None else pointwise.add(found, initial)
 
 
 def _fill_masked(x: Any, where: Any, neutral: Any) -> Any:
@@ -108,17 +129,36 @@ def _fill_masked(x: Any, where: Any, neutral: Any) -> Any:
 
 
 @of_array
-def mean(x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
+@explains_keywords
+def mean(
+    x: Any,
+    /,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    **others: Never,
+) -> Any:
     """The mean over some axes, or over all; of the elements where `where` holds.
 
     >>> import numpy as np, pullback as pb
     >>> pb.mean(np.array([1.0, 2.0, 6.0]))
     array(3.)
     """
-    if type(x) is Tensor and x.spec.plain is not None and x.spec.dtype is not _FLOAT16 and dtype is where is None:
+    if others:
+        refuse_keywords(mean, others)
+    if (
+        type(x) is Tensor
+        and x.spec.plain is not None
+        and x.spec.dtype is not _FLOAT16
+        and dtype is where is out is None
+    ):
         total = sum(x, axis=axis, keepdims=keepdims)
         if total.spec.plain is not None and total.value.size:
             return _caller_divide(total, x.value.size // total.value.size)
+    _refuse_out(out, "mean")
     return _mean_general(x, axis, dtype, keepdims, where)
 
 
@@ -290,9 +330,19 @@ _prod_outcomes = Outcomes()
 
 
 @of_array
+@explains_keywords
 @_prod_outcomes.of
 def prod(
-    x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
+    x: Any,
+    /,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    *,
+    initial: Any = None,
+    where: Any = None,
+    **others: Never,
 ) -> Any:
     """The product over some axes, or over all; every derivative is correct at zeros too.
 
@@ -300,15 +350,18 @@ def prod(
     >>> pb.prod(np.array([2.0, 3.0, 4.0]))
     array(24.)
     """
-    if type(x) is Tensor and (run := _prod_outcomes.find(x, axis, dtype, keepdims, initial, where)) is not None:
+    if others:
+        refuse_keywords(prod, others)
+    if type(x) is Tensor and (run := _prod_outcomes.find(x, axis, dtype, out, keepdims, initial, where)) is not None:
         return run(x)
+    _refuse_out(out, "prod")
     x = as_value(x)
     if dtype is not None:
         x = reshaping.astype(x, dtype)
     if where is not None:
         x = _fill_masked(x, where, 1)
-    out = cast_if_asked(apply(_prod, x, axis=normalize_axes(axis, ndim(x), "prod"), keepdims=bool(keepdims)), dtype)
-    return out if initial is None else pointwise.multiply(out, initial)
+    found = cast_if_asked(apply(_prod, x, axis=normalize_axes(axis, ndim(x), "prod"), keepdims=bool(keepdims)), dtype)
+    return found if initial is None else pointwise.multiply(found, initial)
 
 
 def _extreme_mask(x: Any, out: Any, axis: tuple[int, ...]) -> Any:
@@ -370,16 +423,30 @@ _max_outcomes = Outcomes()
 
 
 @of_array
+@explains_keywords
 @_max_outcomes.of
-def max(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+def max(
+    x: Any,
+    /,
+    axis: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    *,
+    initial: Any = None,
+    where: Any = None,
+    **others: Never,
+) -> Any:
     """The greatest element over some axes, or over all; ties share the cotangent evenly.
 
     >>> import numpy as np, pullback as pb
     >>> pb.max(np.array([[1.0, 5.0], [7.0, 2.0]]), axis=1)
     array([5., 7.])
     """
-    if type(x) is Tensor and (run := _max_outcomes.find(x, axis, keepdims, initial, where)) is not None:
+    if others:
+        refuse_keywords(max, others)
+    if type(x) is Tensor and (run := _max_outcomes.find(x, axis, out, keepdims, initial, where)) is not None:
         return run(x)
+    _refuse_out(out, "max")
     return _extreme(_max, pointwise.maximum, x, axis, keepdims, initial, where)
 
 
@@ -387,16 +454,30 @@ _min_outcomes = Outcomes()
 
 
 @of_array
+@explains_keywords
 @_min_outcomes.of
-def min(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+def min(
+    x: Any,
+    /,
+    axis: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    *,
+    initial: Any = None,
+    where: Any = None,
+    **others: Never,
+) -> Any:
     """The least element over some axes, or over all; ties share the cotangent evenly.
 
     >>> import numpy as np, pullback as pb
     >>> pb.min(np.array([3.0, 1.0]))
     array(1.)
     """
-    if type(x) is Tensor and (run := _min_outcomes.find(x, axis, keepdims, initial, where)) is not None:
+    if others:
+        refuse_keywords(min, others)
+    if type(x) is Tensor and (run := _min_outcomes.find(x, axis, out, keepdims, initial, where)) is not None:
         return run(x)
+    _refuse_out(out, "min")
     return _extreme(_min, pointwise.minimum, x, axis, keepdims, initial, where)
 
 
@@ -473,7 +554,9 @@ def _position_function(name: str) -> Any:
         samples=normal_samples([(3,), (2, 3)], axis=[0, 1], keepdims=[False, True]),
     )
 
-    def position(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
+    def position(x: Any, /, axis: int | None = None, *, keepdims: bool = False, **others: Never) -> Any:
+        if others:
+            refuse_keywords(position, others)
         x = as_value(x)
         if axis is not None:
             return apply(op, x, axis=normalize_axis(axis, ndim(x), name), keepdims=bool(keepdims))
@@ -487,7 +570,7 @@ def _position_function(name: str) -> Any:
     >>> int(pb.{name}(np.array([2.0, {"5.0" if name == "argmax" else "1.0"}, 3.0])))
     1
     """
-    return position
+    return explains_keywords(position)
 
 
 argmax: ArrayFunction[...] = _position_function("argmax")
@@ -508,25 +591,31 @@ _any, _all = _truth_op("any"), _truth_op("all")
 
 
 @of_array
-def any(x: Any, /, axis: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
+@explains_keywords
+def any(x: Any, /, axis: Any = None, *, keepdims: bool = False, where: Any = None, **others: Never) -> Any:
     """Whether any element is not zero.
 
     >>> import numpy as np, pullback as pb
     >>> bool(pb.any(np.array([False, True])))
     True
     """
+    if others:
+        refuse_keywords(any, others)
     x = as_value(x) if where is None else _fill_masked(as_value(x), where, False)
     return apply(_any, x, axis=normalize_axes(axis, ndim(x), "any"), keepdims=bool(keepdims))
 
 
 @of_array
-def all(x: Any, /, axis: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
+@explains_keywords
+def all(x: Any, /, axis: Any = None, *, keepdims: bool = False, where: Any = None, **others: Never) -> Any:
     """Whether every element is not zero.
 
     >>> import numpy as np, pullback as pb
     >>> bool(pb.all(np.array([False, True])))
     False
     """
+    if others:
+        refuse_keywords(all, others)
     x = as_value(x) if where is None else _fill_masked(as_value(x), where, True)
     return apply(_all, x, axis=normalize_axes(axis, ndim(x), "all"), keepdims=bool(keepdims))
 
@@ -553,4 +642,6 @@ def fit_to_spec(bar: Any, spec: Spec) -> Any:
         if is_complex(bar) and spec.dtype.kind != "c":
             bar = pointwise.real(bar)
         bar = reshaping.astype(bar, spec.dtype)
+    if found.device != spec.device:  # of an array without axes, which counts as a number beside those of a GPU
+        bar = move(bar, spec.device)
     return bar

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 
+from ...arrays.argument_checks import explains_keywords, refuse_keywords
 from ...arrays.call_site import attributed_to_caller
 from ...arrays.spec import Spec, make_spec, spec_of, zeros
 from ...errors import ArgumentError, ArgumentTypeError, ShapeError
@@ -75,13 +76,16 @@ def _as_values(arrays: Any, what: str, axis: Any = None) -> list[Any]:
 
 
 @of_sequence
-def concat(arrays: Any, /, axis: int | None = 0, *, dtype: Any = None) -> Any:
+@explains_keywords
+def concat(arrays: Any, /, axis: int | None = 0, *, dtype: Any = None, **others: Never) -> Any:
     """Arrays joined along an axis; with `axis=None`, all flattened first.
 
     >>> import numpy as np, pullback as pb
     >>> pb.concat([np.array([1, 2]), np.array([3])])
     array([1, 2, 3])
     """
+    if others:
+        refuse_keywords(concat, others)
     kind = type(arrays)
     if (kind is list or kind is tuple) and (run := _concat_outcomes.find(arrays, axis, dtype)) is not None:
         return run(*arrays)
@@ -175,13 +179,16 @@ _flip = linear(
 
 
 @of_array
-def flip(x: Any, /, axis: Any = None) -> Any:
+@explains_keywords
+def flip(x: Any, /, axis: Any = None, **others: Never) -> Any:
     """The elements in reverse order along some axes, or along all.
 
     >>> import numpy as np, pullback as pb
     >>> pb.flip(np.array([1, 2, 3]))
     array([3, 2, 1])
     """
+    if others:
+        refuse_keywords(flip, others)
     x = as_value(x)
     return apply(_flip, x, axis=normalize_axes(axis, ndim(x), "flip"))
 
@@ -196,13 +203,16 @@ _roll: Op = linear(
 
 
 @of_array
-def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
+@explains_keywords
+def roll(x: Any, /, shift: Any, axis: Any = None, **others: Never) -> Any:
     """The elements shifted cyclically along axes; without `axis`, flattened.
 
     >>> import numpy as np, pullback as pb
     >>> pb.roll(np.arange(4), 1)
     array([3, 0, 1, 2])
     """
+    if others:
+        refuse_keywords(roll, others)
     x = as_value(x)
     if axis is None:
         return reshaping.reshape(roll(reshaping.reshape(x, (-1,)), shift, axis=0), shape(x))

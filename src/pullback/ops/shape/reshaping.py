@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from operator import methodcaller
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 
+from ...arrays.argument_checks import explains_keywords, refuse_keywords
 from ...arrays.backends import is_array, namespace_of
 from ...arrays.dtypes import as_dtype
 from ...arrays.size import is_same_shape
@@ -246,14 +247,17 @@ _squeeze_outcomes = Outcomes()
 
 
 @of_array
+@explains_keywords
 @_squeeze_outcomes.of
-def squeeze(x: Any, /, axis: Any = None) -> Any:
+def squeeze(x: Any, /, axis: Any = None, **others: Never) -> Any:
     """Without the named axes of size one; without `axis`, without any of them.
 
     >>> import numpy as np, pullback as pb
     >>> pb.squeeze(np.zeros((1, 3, 1)), axis=0).shape
     (3, 1)
     """
+    if others:
+        refuse_keywords(squeeze, others)
     if type(x) is Tensor and (run := _squeeze_outcomes.find(x, axis)) is not None:
         return run(x)
     x = as_value(x)

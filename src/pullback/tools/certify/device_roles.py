@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backends import is_array, move_array, to_host
-from ...arrays.namespace import normalize_device
+from ...arrays.devices import normalize_device
 from ...arrays.tensor import Tensor
 from ...compile.jit import jit
 from ...errors import DeviceError

@@ -52,13 +52,18 @@ def emit_batch(
     """Products of a batch one after the other, all or some of them; `pointers` are those of out, left and right at
     their offsets. `function` is the name of a function that computes one element, None for the BLAS.
     """
-    # matrices of a batch are one stride apart; a stride of zero repeats one
-    loop = text.open(end or step.out.shape[0], start=start)
-    builder, layouts, dtype = text.builder(1), (step.out, step.left, step.right), step.out.buffer.dtype
-    steps = [(text.counters[-1], layout.strides[0]) for layout in layouts]
-    moved = [emit_address(builder, dtype, p, by) for p, by in zip(pointers, steps, strict=True)]
+    first, *rest = step.out.shape[:-2]
+    loops = [text.open(end or first, start=start), *map(text.open, rest)]
+    builder, dtype = text.builder(1), step.out.buffer.dtype
+    counters = text.counters[-len(loops) :]
+    # matrices along an axis of the batch are one stride apart; a stride of zero repeats one
+    moved = [
+        emit_address(builder, dtype, pointer, *zip(counters, layout.strides[:-2], strict=True))
+        for pointer, layout in zip(pointers, (step.out, step.left, step.right), strict=True)
+    ]
     emit_one_product(step, moved, builder, shared, function)
-    text.close(loop)
+    for loop in reversed(loops):
+        text.close(loop)
 
 
 def render_batch(step: Product, shared: BlasConstants, declared: set[str], function: str | None) -> str:
@@ -81,7 +86,7 @@ def emit_one_product(
     if function is not None:
         builder.emit(f"call void @{function}({', '.join('ptr ' + p for p in pointers)})")
         return
-    dtype, (_, rows, columns) = step.out.buffer.dtype, step.out.shape
+    dtype, (*_, rows, columns) = step.out.buffer.dtype, step.out.shape
     is_vector = rows == 1 or columns == 1
     args = _vector_arguments(step, pointers, shared) if is_vector else _matrix_arguments(step, pointers, shared)
     name = f"pb_{'s' if dtype.itemsize == 4 else 'd'}{'gemv' if is_vector else 'gemm'}"
@@ -91,9 +96,9 @@ def emit_one_product(
 
 def _matrix_arguments(step: Product, pointers: list[str], shared: BlasConstants) -> list[str]:
     """The BLAS takes every scalar by address, so they are constants of the module."""
-    dtype, (out, left, right), (_, rows, columns) = step.out.buffer.dtype, pointers, step.out.shape
+    dtype, (out, left, right), (*_, rows, columns) = step.out.buffer.dtype, pointers, step.out.shape
     (trans_left, ld_left), (trans_right, ld_right) = _leading_dimension(step.left), _leading_dimension(step.right)
-    sizes = (columns, rows, step.left.shape[2], ld_right, ld_left, max(columns, 1))
+    sizes = (columns, rows, step.left.shape[-1], ld_right, ld_left, step.out.strides[-2])
     wide, high, deep, by_right, by_left, by_out = (shared.integer(n, find_products().integer) for n in sizes)
     return [
         shared.letter(trans_right), shared.letter(trans_left), wide, high, deep, shared.number(step.alpha, dtype),
@@ -107,14 +112,14 @@ def _vector_arguments(step: Product, pointers: list[str], shared: BlasConstants)
     """
     dtype, (out, left, right) = step.out.buffer.dtype, pointers
     (trans_left, ld_left), (trans_right, ld_right) = _leading_dimension(step.left), _leading_dimension(step.right)
-    if step.out.shape[2] == 1:
-        matrix, shape, ld, lies_by_rows = left, step.left.shape[1:], ld_left, trans_left == "N"
-        vector, apart = right, ld_right if trans_right == "N" else 1
+    if step.out.shape[-1] == 1:
+        matrix, shape, ld, lies_by_rows = left, step.left.shape[-2:], ld_left, trans_left == "N"
+        vector, apart, out_apart = right, ld_right if trans_right == "N" else 1, step.out.strides[-2]
     else:
-        matrix, shape, ld, lies_by_rows = right, step.right.shape[:0:-1], ld_right, trans_right == "T"
-        vector, apart = left, ld_left if trans_left == "T" else 1
+        matrix, shape, ld, lies_by_rows = right, step.right.shape[:-3:-1], ld_right, trans_right == "T"
+        vector, apart, out_apart = left, ld_left if trans_left == "T" else 1, 1
     # the BLAS sees a matrix that lies row by row as its transpose
-    sizes = (*(shape[::-1] if lies_by_rows else shape), ld, apart, 1)
+    sizes = (*(shape[::-1] if lies_by_rows else shape), ld, apart, out_apart)
     rows, columns, by_matrix, by_vector, by_out = (shared.integer(n, find_products().integer) for n in sizes)
     return [
         shared.letter("T" if lies_by_rows else "N"), rows, columns, shared.number(step.alpha, dtype), matrix, by_matrix,
@@ -124,8 +129,8 @@ def _vector_arguments(step: Product, pointers: list[str], shared: BlasConstants)
 
 def _leading_dimension(matrix: Layout) -> tuple[str, int]:
     """Whether the BLAS must transpose the matrix, and the distance between its rows (or columns)."""
-    _, rows, columns = matrix.shape
-    _, row, column = matrix.strides
+    rows, columns = matrix.shape[-2:]
+    row, column = matrix.strides[-2:]
     if column == 1 and (row >= columns or rows == 1):
         return "N", max(row if rows > 1 else columns, columns, 1)
     if row == 1 and (column >= rows or columns == 1):

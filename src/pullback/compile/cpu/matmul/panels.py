@@ -40,42 +40,42 @@ def is_tiled(step: Product, vector_bytes: int) -> bool:
     """Whether the product is tiled: it has enough rows to reuse what is loaded, whole vectors of columns, and matrices
     that stay in a cache.
     """
-    _, rows, columns = step.out.shape
-    depth = step.left.shape[2]
-    size, strided = step.out.buffer.dtype.itemsize, step.right.strides[2] != 1
+    rows, columns = step.out.shape[-2:]
+    depth = step.left.shape[-1]
+    size, strided = step.out.buffer.dtype.itemsize, step.right.strides[-1] != 1
     if vector_bytes not in _TILES or rows < 4 or columns * size < vector_bytes:
         return False
-    if strided and step.right.strides[1] != 1 and depth > 1:
+    if strided and step.right.strides[-2] != 1 and depth > 1:
         return False
     if strided:
         near = depth * columns * size <= RIGHT_BYTES and rows >= 16 and depth <= DEEPEST
     else:
         near = depth * columns * size < PLAIN_RIGHT_BYTES
-        near &= step.right.strides[1] * size % PAGE != 0 or depth <= PANEL_ROWS_OF_PAGES
+        near &= step.right.strides[-2] * size % PAGE != 0 or depth <= PANEL_ROWS_OF_PAGES
     return near and _is_left_near(step)
 
 
 def _is_left_near(step: Product) -> bool:
-    _, rows, depth = step.left.shape
-    size, by = step.out.buffer.dtype.itemsize, step.left.strides[2] * step.out.buffer.dtype.itemsize
+    rows, depth = step.left.shape[-2:]
+    size, by = step.out.buffer.dtype.itemsize, step.left.strides[-1] * step.out.buffer.dtype.itemsize
     if by == size:
         return rows * depth * size <= LEFT_BYTES
     # a strided left matrix is read an element at a time, each on another page: more pages than a processor remembers
     collides = depth > ROWS_OF_PAGES and (by % PAGE == 0 or by >= PAGE // 2)
-    return not collides and rows * max(depth, step.out.shape[2]) * size < STRIDED_BYTES
+    return not collides and rows * max(depth, step.out.shape[-1]) * size < STRIDED_BYTES
 
 
 def render_panels(step: Product, vector_bytes: int, declared: set[str], name_of: Callable[[str, str], str]) -> str:
     """The function `@NAME(out, left, right)` for one element of a batch: a call of one that all products of its kind
     share, since compiling takes time; `name_of` returns the name of a function's text.
     """
-    _, rows, columns = step.out.shape
+    rows, columns = step.out.shape[-2:]
     kind = _panel_shape_of(step, vector_bytes)
     walk = name_of(_PanelWriter(kind, declared, name_of).render(), "panels")
     wide = kind.vectors * kind.lanes
     numbers = [
-        rows - kind.rows_left, columns - columns % wide, columns % wide, columns % kind.lanes, step.left.shape[2],
-        step.left.strides[1], step.left.strides[2], step.right.strides[1], step.right.strides[2], step.out.strides[1],
+        rows - kind.rows_left, columns - columns % wide, columns % wide, columns % kind.lanes, step.left.shape[-1],
+        *step.left.strides[-2:], *step.right.strides[-2:], step.out.strides[-2],
     ]  # fmt: skip
     if kind.rows_vary:
         numbers[0] = _own_operand("rows", rows - rows % kind.rows)
@@ -122,10 +122,10 @@ def is_paneled(step: Product, vector_bytes: int) -> bool:
     """
     if not is_small(step):
         return is_tiled(step, vector_bytes)
-    _, rows, columns = step.out.shape
-    varies = isinstance(rows, Varying) or isinstance(step.left.shape[2], Varying)
+    rows, columns = step.out.shape[-2:]
+    varies = isinstance(rows, Varying) or isinstance(step.left.shape[-1], Varying)
     is_wide = vector_bytes in _TILES and columns * step.out.buffer.dtype.itemsize >= vector_bytes
-    return varies and is_wide and step.right.strides[2] == 1 and not isinstance(columns, Varying)
+    return varies and is_wide and step.right.strides[-1] == 1 and not isinstance(columns, Varying)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class _PanelShape:
 
 
 def _panel_shape_of(step: Product, vector_bytes: int) -> _PanelShape:
-    _, rows, columns = step.out.shape
+    rows, columns = step.out.shape[-2:]
     dtype = step.out.buffer.dtype
     lanes = vector_bytes // dtype.itemsize
     tall, vectors = _TILES[vector_bytes]
@@ -161,7 +161,7 @@ def _panel_shape_of(step: Product, vector_bytes: int) -> _PanelShape:
     used = 0 if columns_vary else int(columns % (vectors * lanes))
     return _PanelShape(
         dtype, lanes, tall, vectors, 0 if rows_vary else int(rows % tall), columns_vary or columns >= vectors * lanes,
-        -(-used // lanes), bool(used % lanes), step.right.strides[2] != 1, rows_vary, columns_vary,
+        -(-used // lanes), bool(used % lanes), step.right.strides[-1] != 1, rows_vary, columns_vary,
     )  # fmt: skip
 
 

@@ -19,11 +19,10 @@ PRODUCT_HEAD = "define internal void @NAME(ptr noalias %out, ptr noalias %left, 
 
 def is_small(step: Product) -> bool:
     """Whether the product is small and its operands' strides let vectors be loaded."""
-    batch, rows, columns = step.out.shape
-    depth = step.left.shape[2]
-    along_columns = step.right.strides[2] == 1 or columns == 1
-    along_depth = (step.right.strides[1] == 1 or depth == 1) and (step.left.strides[2] == 1 or depth == 1)
-    return batch * rows * columns * depth <= MAX_MULTIPLICATIONS and (along_columns or along_depth)
+    columns, depth = step.out.shape[-1], step.left.shape[-1]
+    along_columns = step.right.strides[-1] == 1 or columns == 1
+    along_depth = (step.right.strides[-2] == 1 or depth == 1) and (step.left.strides[-1] == 1 or depth == 1)
+    return step.out.size * depth <= MAX_MULTIPLICATIONS and (along_columns or along_depth)
 
 
 def render_small_product(step: Product, vector_bytes: int, declared: set[str]) -> str:
@@ -41,9 +40,9 @@ class _SmallProductWriter:
         self.strides = {"%out": step.out.strides, "%left": step.left.strides, "%right": step.right.strides}
 
     def render(self) -> str:
-        _, rows, columns = self.step.out.shape
+        rows, columns = self.step.out.shape[-2:]
         row = self.text.open(rows)
-        if self.step.right.strides[2] == 1 or columns == 1:
+        if self.step.right.strides[-1] == 1 or columns == 1:
             self._write_along_columns()
         else:
             self._write_along_depth()
@@ -66,7 +65,7 @@ class _SmallProductWriter:
         return lanes
 
     def _address(self, builder: IRBuilder, matrix: str, row: str, column: str) -> str:
-        _, by_row, by_column = self.strides[matrix]
+        by_row, by_column = self.strides[matrix][-2:]
         return emit_address(builder, self.dtype, matrix, (row, by_row), (column, by_column))
 
     def _mask(self, builder: IRBuilder, used: Number) -> str | None:
@@ -90,7 +89,7 @@ class _SmallProductWriter:
 
     def _write_along_columns(self) -> None:
         """For vectors of a row of the result: accumulate left[i, k] times the vector of right[k]."""
-        columns = self.step.out.shape[2]
+        columns = self.step.out.shape[-1]
         lanes = self._lanes_for(columns)
         if isinstance(columns, Varying):
             self._write_varying_columns(int(columns), lanes)
@@ -117,7 +116,7 @@ class _SmallProductWriter:
         kind, row = llvm_type(self.dtype, lanes), self.text.counters[0]
         one, builder = self._builder(1), self._builder(lanes)
         sums = [self.text.slot(kind, builder.number(0.0, self.dtype).name) for _ in blocks]
-        loop = self.text.open(self.step.left.shape[2])
+        loop = self.text.open(self.step.left.shape[-1])
         k = self.text.counters[-1]
         # one element of the left matrix times vectors of a row of the right one
         wide = builder.splat(self._load(one, self._address(one, "%left", row, k), 1))
@@ -132,9 +131,9 @@ class _SmallProductWriter:
 
     def _write_along_depth(self) -> None:
         """Each element of the result is a dot product of two vectors along the depth."""
-        depth = self.step.left.shape[2]
+        depth = self.step.left.shape[-1]
         lanes = self._lanes_for(depth)
-        loop = self.text.open(self.step.out.shape[2])
+        loop = self.text.open(self.step.out.shape[-1])
         row, column = self.text.counters
         one, builder = self._builder(1), self._builder(lanes)
         total = builder.number(0.0, self.dtype)

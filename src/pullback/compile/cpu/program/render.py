@@ -241,7 +241,7 @@ class ProgramWriter:
         if step.blocks > 1 or isinstance(step.blocks, Operand):
             name = self._name_function(render_batch(step, self.globals, self.declared, function), "products")
             emit_parallel_call(self.text, name, pointers, step.blocks, PRODUCTS)
-        elif step.out.shape[0] > 1:
+        elif step.count > 1:
             emit_batch(self.text, step, pointers, self.globals, function)
         else:
             emit_one_product(step, pointers, self.builder, self.globals, function)

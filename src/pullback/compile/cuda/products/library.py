@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import itertools
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ... import cache
 from ...loop_ir import Layout, Product, product_operands
 
 #: Bytes that an algorithm may work in; one piece of memory serves all products of a stream, one after the other.
 WORKSPACE_BYTES = 32 << 20
-#: How many algorithms are proposed, best first by the library's own estimate.
-_CANDIDATES = 16
+#: How many algorithms the library proposes.
+CANDIDATES = 8
+_ALGORITHM_BYTES = 64
+#: A batch of several axes is done by at most so many calls.
+_MAX_CALLS = 32
 
 _DATA_TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
 _COMPUTE_FLOAT32, _COMPUTE_FLOAT64, _COMPUTE_TF32 = 68, 70, 77
@@ -53,7 +57,9 @@ class MatrixOrder:
 
 
 def matrix_order(matrix: Layout) -> MatrixOrder | None:
-    """The order of a matrix (batch, rows, columns) if the library can take it: an axis of one element has any stride"""
+    """The order of a matrix (batch, rows, columns) if the library can take it; an axis of one element may have any
+    stride.
+    """
     (batch, rows, columns), (step, by_row, by_column) = matrix.shape, matrix.strides
     if batch > 1 and step < 0:
         return None
@@ -70,15 +76,44 @@ def _order_of(matrix: Layout) -> MatrixOrder:
     return order
 
 
-def can_take(product: Product) -> bool:
-    """Whether the library can do a product."""
-    matrices = (product.out, *product_operands(product))
+def split_batch(product: Product) -> list[Product]:
+    """Products that the library can do, one after the other: of several axes of the batch it takes the longest. None
+    if it cannot, or it would take too many calls.
+    """
+    batch = product.out.shape[:-2]
+    longest = max(range(len(batch)), key=lambda axis: batch[axis])
+    others = [axis for axis in range(len(batch)) if axis != longest]
+    if math.prod(batch[axis] for axis in others) > _MAX_CALLS:
+        return []
+    kept = [longest, len(batch), len(batch) + 1]
+    found = []
+    for point in itertools.product(*(range(batch[axis]) for axis in others)):
+        out, left, right = (
+            Layout(
+                x.buffer,
+                tuple(x.shape[i] for i in kept),
+                tuple(x.strides[i] for i in kept),
+                x.offset + sum(x.strides[axis] * i for axis, i in zip(others, point, strict=True)),
+            )
+            for x in (product.out, *product_operands(product))
+        )
+        found.append(replace(product, out=out, left=left, right=right))
+    return found if all(map(_can_take, found)) else []
+
+
+def _can_take(product: Product) -> bool:
+    matrices = (product.out, product.left, product.right)
     name = product.out.buffer.dtype.name
     return (
         name in _DATA_TYPES
         and all(m.buffer.dtype.name == name and m.size and matrix_order(m) is not None for m in matrices)
         and (product.out.shape[0] == 1 or product.out.strides[0] > 0)
     )
+
+
+def can_take(product: Product) -> bool:
+    """Whether the library can do a product."""
+    return bool(split_batch(product))
 
 
 @functools.cache
@@ -113,13 +148,14 @@ def _set(setter: Any, target: ctypes.c_void_p, attribute: int, value: Any) -> No
 
 class LibraryPlan:
     """A product prepared for any addresses of its buffers that are aligned to `alignments` bytes (of the result, the
-    left and the right matrix). It does not change once its `algorithm` is chosen, so threads may share it.
+    left and the right matrix); `algorithm`: the number of the library's proposal to use, its best guess first. It does
+    not change, so threads may share it.
     """
 
-    def __init__(self, product: Product, tf32: bool = False, alignments: Sequence[int] = (16, 16, 16)) -> None:
+    def __init__(
+        self, product: Product, tf32: bool = False, alignments: Sequence[int] = (16, 16, 16), algorithm: int = 0
+    ) -> None:
         dtype = product.out.buffer.dtype.name
-        self.product = product
-        self.kind = _kind_of(product, tf32, alignments)
         scalar = ctypes.c_double if dtype == "float64" else ctypes.c_float
         self._alpha, self._beta = scalar(product.alpha), scalar(product.beta)
         # in columns, out = left right; in rows, what is by columns there is out^T = right^T left^T
@@ -131,8 +167,9 @@ class LibraryPlan:
         self._layouts = tuple(_make_layout(m, dtype) for m in (first, second, product.out))
         of_out, of_left, of_right = alignments
         sides = (of_right, of_left) if self._swaps else (of_left, of_right)
-        self.candidates = self._propose((*sides, of_out, of_out))
-        self.algorithm = self.candidates[0]
+        found = self._propose((*sides, of_out, of_out))
+        # another version of the library may propose fewer than were tried
+        self._algorithm = (ctypes.c_char * _ALGORITHM_BYTES).from_buffer_copy(found[min(algorithm, len(found) - 1)])
 
     def _propose(self, alignments: Sequence[int]) -> list[bytes]:
         """Algorithms, the library's best guess first. All of them return the same bits on every run."""
@@ -144,15 +181,15 @@ class LibraryPlan:
         _set(setter, preference, _REDUCTIONS, ctypes.c_uint32(_REDUCE_IN_COMPUTE_TYPE))
         for i, alignment in enumerate(alignments):
             _set(setter, preference, _ALIGNMENT_OF_A + i, ctypes.c_uint32(alignment))
-        found = (_Heuristic * _CANDIDATES)()
+        found = (_Heuristic * CANDIDATES)()
         a, b, d = self._layouts
         status = library.cublasLtMatmulAlgoGetHeuristic(
-            handle, self._description, a, b, d, d, preference, _CANDIDATES, ctypes.byref(found), ctypes.byref(count)
+            handle, self._description, a, b, d, d, preference, CANDIDATES, ctypes.byref(found), ctypes.byref(count)
         )
         library.cublasLtMatmulPreferenceDestroy(preference)
         usable = [bytes(found[i].algorithm) for i in range(count.value) if found[i].state == 0]
         if status or not usable:
-            raise LibraryError(f"cuBLASLt has no algorithm for {self.kind} (status {status})")
+            raise LibraryError(f"cuBLASLt has no algorithm for this product (status {status})")
         return usable
 
     def launch(self, out: int, left: int, right: int, workspace: int, stream: int) -> None:
@@ -162,15 +199,16 @@ class LibraryPlan:
         library, handle = _library()
         a, b, d = self._layouts
         first, second = (right, left) if self._swaps else (left, right)
-        algorithm = (ctypes.c_char * 64).from_buffer_copy(self.algorithm)
         _check(
             library.cublasLtMatmul(
                 handle, self._description, ctypes.byref(self._alpha), first, a, second, b, ctypes.byref(self._beta),
-                out, d, out, d, ctypes.byref(algorithm), workspace, WORKSPACE_BYTES, stream,
+                out, d, out, d, ctypes.byref(self._algorithm), workspace, WORKSPACE_BYTES, stream,
             )
         )  # fmt: skip
 
     def __del__(self) -> None:
+        if sys.is_finalizing():
+            return
         library, _ = _library()
         for layout in getattr(self, "_layouts", ()):
             library.cublasLtMatrixLayoutDestroy(layout)
@@ -208,38 +246,3 @@ def _make_layout(matrix: Layout, dtype: str) -> ctypes.c_void_p:
         _set(setter, layout, _BATCH_COUNT, ctypes.c_int32(batch))
         _set(setter, layout, _BATCH_STRIDE, ctypes.c_int64(matrix.strides[0]))
     return layout
-
-
-def alignment_of(address: int, itemsize: int) -> int:
-    """What a plan may assume of an address: few classes, so that plans are shared."""
-    return next((n for n in (256, 16) if address % n == 0), itemsize)
-
-
-def _kind_of(product: Product, tf32: bool, alignments: Sequence[int]) -> str:
-    """All that the speed of an algorithm depends on."""
-    matrices = [(m.shape, m.strides) for m in (product.out, *product_operands(product))]
-    scaled = product.alpha != 1, product.beta != 0
-    return json.dumps([product.out.buffer.dtype.name, tf32, matrices, scaled, list(alignments)])
-
-
-def choose_algorithm(plan: LibraryPlan, machine: str, time: Callable[[], float]) -> None:
-    """Give a plan the fastest of its algorithms: as remembered on disk for this `machine` and version of the library,
-    or by trying: `time` runs the plan in scratch memory and returns microseconds.
-    """
-    key = cache.key_of("cuBLASLt", machine, str(library_version()), plan.kind)
-    known = cache.fetch(key)
-    if known in plan.candidates:  # only what the library proposes itself is run
-        plan.algorithm = known
-        return
-    best = float("inf")
-    fastest = plan.candidates[0]
-    for algorithm in plan.candidates:
-        plan.algorithm = algorithm
-        try:
-            took = time()
-        except LibraryError:
-            continue
-        if took < best:
-            best, fastest = took, algorithm
-    plan.algorithm = fastest
-    cache.store(key, fastest)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ...loop_ir import Kernel, KernelLine, Layout, Product, Store, load_line, row_major_strides
+from ...loop_ir import Kernel, KernelLine, Layout, Product, Store, load_line, product_operands, row_major_strides
 from ..kernel.grid import Grid
 from ..kernel.writer import FunctionLaunch, FunctionWriter
 from ..words import c_type
@@ -100,25 +100,29 @@ TileShape = TensorShape | PlainShape
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tail:
-    """What a tile does with the product: a kernel without folds over it, in which `load` stands for an element."""
+    """What a tile does with the product: a kernel without folds over it, in which `load` stands for an element. The
+    strides of the load and `strides` of the product's axes lead to the same number of an element.
+    """
 
     kernel: Kernel
     load: KernelLine
+    strides: tuple[int, ...]
 
 
 def store_product(product: Product) -> Tail:
     """The tail of a product that is stored: alpha times it, and beta times what was there."""
     out = product.out
-    load = load_line(out.buffer, row_major_strides(out.shape))
+    strides = row_major_strides(out.shape)
+    load = load_line(out.buffer, strides)
     value = scale_line(load, product.alpha)
     if product.beta:
         before = scale_line(load_line(out.buffer, out.strides, out.offset), product.beta)
-        value = _apply(value, before)
+        value = add_lines(value, before)
     kernel = Kernel(out.shape, 0, [value], [Store(value, out.buffer, out.strides, out.offset)])
-    return Tail(kernel, load)
+    return Tail(kernel, load, strides)
 
 
-def _apply(x: KernelLine, y: KernelLine) -> KernelLine:
+def add_lines(x: KernelLine, y: KernelLine) -> KernelLine:
     return KernelLine("apply", x.dtype, x.axes | y.axes, 0, (x, y), lambda k, a, b: k.add(a, b), x.dtype)
 
 
@@ -131,14 +135,14 @@ def scale_line(x: KernelLine, factor: float) -> KernelLine:
 
 def render_tile(product: Product, tail: Tail, shape: TileShape, digits: int) -> FunctionLaunch:
     """A product and its tail as one function; `digits` 3: at float32 accuracy, 1: in tf32."""
-    (batch, rows, columns), depth = product.out.shape, product.left.shape[2]
+    (rows, columns), depth = product.out.shape[-2:], product.left.shape[-1]
     grid = Grid(tail.kernel, [0] * len(tail.kernel.extents), {})
+    left, right = product_operands(product)
+    if max(map(_reach, (left, right))) >= 1 << 31:
+        grid.index_type = "long long"
     writer = FunctionWriter(grid)
     element = c_type(product.out.buffer.dtype)
-    loads = [
-        _load_text("left", "zmk", writer, product.left),
-        _load_text("right", "zkn", writer, product.right),
-    ]
+    loads = [_load_text("left", "mk", writer, left), _load_text("right", "kn", writer, right)]
     split, at = _tail_coordinates(writer, tail, product.out)
     stores = tail.kernel.stores
     known: dict[int, Any] = {}
@@ -153,13 +157,18 @@ def render_tile(product: Product, tail: Tail, shape: TileShape, digits: int) -> 
         f"__shared__ {element} shared[{shape.shared_elements}];",
         f"{call}(blockIdx.x, shared, left, right, store);",
     ]
-    blocks = batch * -(-rows // shape.rows) * -(-columns // shape.columns)
-    return writer.finish(text, (blocks, 1), (shape.threads, 1))
+    blocks = product.count * -(-rows // shape.rows) * -(-columns // shape.columns)
+    return replace(writer.finish(text, (blocks, 1), (shape.threads, 1)), wide=True)
+
+
+def _reach(matrix: Layout) -> int:
+    """The farthest element."""
+    return matrix.offset + sum(abs(s) * max(n - 1, 0) for s, n in zip(matrix.strides, matrix.shape, strict=True))
 
 
 def _call_text(shape: TileShape, sizes: tuple[int, int, int], element: str, digits: int, product: Product) -> str:
     extents = f"Sizes<{', '.join(map(str, sizes))}>"
-    by_k = ", ".join("true" if flag else "false" for flag in (_is_by_k(product.left, 2), _is_by_k(product.right, 1)))
+    by_k = ", ".join("true" if flag else "false" for flag in (_is_by_k(product.left, -1), _is_by_k(product.right, -2)))
     if isinstance(shape, PlainShape):
         return f"plain_tile_<{element}, {extents}, {shape.high}, {shape.wide}, {by_k}>"
     numbers = ", ".join(map(str, (shape.high, shape.wide, *shape.warps, shape.chunk, digits)))
@@ -167,47 +176,53 @@ def _call_text(shape: TileShape, sizes: tuple[int, int, int], element: str, digi
 
 
 def _is_by_k(matrix: Layout, axis: int) -> bool:
-    """Whether neighbours along K are nearest in memory."""
-    return abs(matrix.strides[axis]) <= abs(matrix.strides[3 - axis])
+    """Whether neighbours along K, an axis of the matrix, are nearest in memory."""
+    return abs(matrix.strides[axis]) <= abs(matrix.strides[-3 - axis])
 
 
-def _load_text(name: str, coordinates: str, writer: FunctionWriter, matrix: Layout) -> str:
+def _coordinates(shape: tuple[int, ...], names: str) -> list[str]:
+    """The coordinates along the axes of matrices: those of the batch are in z, and `names` are those of the others."""
+    batch = zip(shape[:-2], row_major_strides(shape[:-2]), strict=True)
+    return [*(f"(z / {step} % {n})" if len(shape) > 3 else "z" for n, step in batch), *names]
+
+
+def _load_text(name: str, names: str, writer: FunctionWriter, matrix: Layout) -> str:
     """A function of the coordinates that returns an element of a matrix."""
-    terms = [
-        c if stride == 1 else f"(I){c} * {stride}"
-        for c, n, stride in zip(coordinates, matrix.shape, matrix.strides, strict=True)
-        if n > 1 and stride
-    ]
+    axes = zip(_coordinates(matrix.shape, names), matrix.shape, matrix.strides, strict=True)
+    terms = [c if stride == 1 else f"(I){c} * {stride}" for c, n, stride in axes if n > 1 and stride]
     if matrix.offset or not terms:
         terms.append(str(matrix.offset))
-    given = ", ".join(f"const int {c}" for c in coordinates)
+    given = ", ".join(f"const int {c}" for c in "z" + names)
     return f"const auto {name} = [=]({given}) {{ return {writer.pointer(matrix.buffer)}[{' + '.join(terms)}]; }};"
 
 
 def _tail_coordinates(writer: FunctionWriter, tail: Tail, out: Layout) -> tuple[list[str], dict[int, str]]:
     """The coordinates of the tail's domain at the element (z, m, n) of the product, whose elements `tail.load` visits
-    once each: along a group of axes with some stride, it is the product's number by rows over that stride.
+    once each: along a group of axes with some stride, it is the number of the element over that stride.
     """
-    strides = row_major_strides(out.shape)
-    whole = dict(zip(zip(strides, out.shape, strict=True), "zmn", strict=True))
+    names = _coordinates(out.shape, "mn")
+    whole = dict(zip(zip(tail.strides, out.shape, strict=True), names, strict=True))
     found: dict[int, str] = {}
     for group, size in enumerate(writer.grid.sizes):
         stride = writer.grid.stride(tail.load, group)
         over = f"at / {stride}" if stride > 1 else "at"
         found[group] = whole.get((stride, size)) or (over if stride * size == out.size else f"{over} % {size}")
-    number = f"const I at = ((I)z * {out.shape[1]} + m) * {out.shape[2]} + n;"
-    lines = [number] if any(text.startswith("at") for text in found.values()) else []
+    terms = [f"(I){c} * {s}" for c, s, n in zip(names, tail.strides, out.shape, strict=True) if n > 1]
+    lines = [f"const I at = {' + '.join(terms) or '0'};"] if any(x.startswith("at") for x in found.values()) else []
     return lines, {g: f"({text})" if " " in text else text for g, text in found.items()}
 
 
 def is_dense_load(load: KernelLine, extents: tuple[int, ...], out: Layout) -> bool:
-    """Whether a load visits each element of a product once: the product lies by rows without gaps, and the strides
-    of the load are those of some order of axes that lies without gaps.
-    """
-    step = 1
-    for stride, n in sorted((s, n) for s, n in zip(load.strides, extents, strict=True) if n != 1):
-        if stride != step:
-            return False
-        step *= n
-    dense = all(n == 1 or s == t for n, s, t in zip(out.shape, out.strides, row_major_strides(out.shape), strict=True))
-    return load.kind == "load" and dense and step == out.size and load.offset == out.offset
+    """Whether a load visits each element of a product once, and both lie without gaps, in any order of axes."""
+    ends = (dense_size(load.strides, extents), dense_size(out.strides, out.shape))
+    return load.kind == "load" and ends == (out.size, out.size) and load.offset == out.offset
+
+
+def dense_size(strides: tuple[int, ...], shape: tuple[int, ...]) -> int:
+    """The number of elements of an array that lies without gaps or repetition; 0 if it does not."""
+    size = 1
+    for stride, n in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n != 1):
+        if stride != size:
+            return 0
+        size *= n
+    return size

@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ....errors import PullbackError
 from ... import cache
-from ...target import COMPILER
+from ...target import COMPILER, UnlinkableCodeError
 
 _DISK = "the disk cache"
 
 
-class CudaCompileError(PullbackError, RuntimeError):
+class CudaCompileError(UnlinkableCodeError):
     """NVRTC refused the text of a module."""
 
 

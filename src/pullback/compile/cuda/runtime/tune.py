@@ -63,7 +63,7 @@ class Tuner:
                 matrices = [
                     (m.shape, m.strides, m.buffer.dtype.name) for m in (product.out, product.left, product.right)
                 ]
-                parts.append(("library", matrices, product.alpha != 1, product.beta != 0))
+                parts.append(("library", matrices, product.alpha != 1, product.beta != 0, x.tf32, x.algorithm))
         return repr(parts)
 
     def _time(self, way: Sequence[Launch | LibraryProduct]) -> float:
@@ -86,7 +86,7 @@ class Tuner:
         except Exception:
             return float("inf")
         driver.launch_graph(graph, stream)
-        took = min(driver.time(lambda: driver.launch_graph(graph, stream), stream) for _ in range(_TRIALS))
+        took = min(driver.time(lambda: driver.launch_graph(graph, stream)) for _ in range(_TRIALS))
         driver.destroy_graph(graph)
         del memory
         return took / REPEATS

@@ -323,7 +323,7 @@ def _identity(x: Any, *flags: Any, **static: Any) -> Any:
 
 
 STRUCTURAL_ORACLES: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("again", "name", "numbers", "checked", "once", "discrete_parameter"), _identity),
+    **dict.fromkeys(("again", "name", "numbers", "checked", "once", "discrete_parameter", "to_device"), _identity),
     "reshape": _reshape,
     "permute_dims": _permute,
     "broadcast_to": _broadcast,

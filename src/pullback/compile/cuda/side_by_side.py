@@ -1,0 +1,60 @@
+"""Launches that do not wait for each other as one: each block of threads does the work of one of them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+from ..loop_ir import Buffer
+from .kernel.writer import FunctionLaunch
+
+_POINTER = re.compile(r"\bb\d+\b")
+
+
+def merge_launches(launches: Sequence[FunctionLaunch]) -> FunctionLaunch:
+    """One launch for several: blocks are numbered through, and threads that a part does not need return at once, so
+    that barriers and exchanges wait for none of them.
+    """
+    if len(launches) == 1:
+        return launches[0]
+    pointers: dict[Buffer, str] = {}
+    parameters: dict[str, str] = {}
+    parts: list[str] = []
+    start = 0
+    for launch in launches:
+        names = dict(_rename(launch, pointers, parameters))
+        body = _POINTER.sub(lambda found, names=names: names[found[0]], launch.body)  # type: ignore[misc]
+        parts.append(_part_text(launch, body, start))
+        start += math.prod(launch.grid)
+    threads = max(math.prod(launch.block) for launch in launches)
+    text = "struct Place { unsigned x, y, z; };\n  " + " else ".join(parts)
+    is_wide = any(launch.wide for launch in launches)
+    return FunctionLaunch(tuple(parameters.values()), text, tuple(pointers), (start, 1, 1), (threads, 1, 1), is_wide)
+
+
+def _rename(
+    launch: FunctionLaunch, pointers: dict[Buffer, str], parameters: dict[str, str]
+) -> Iterator[tuple[str, str]]:
+    """The names of a launch's pointers, with those they have beside other launches."""
+    for buffer, parameter in zip(launch.buffers, launch.parameters, strict=True):
+        kind, old = parameter.rsplit(" ", 1)
+        new = pointers.setdefault(buffer, f"b{len(pointers)}" if _POINTER.fullmatch(old) else old)
+        if new not in parameters or "__restrict__" not in kind:
+            parameters[new] = f"{kind} {new}"
+        yield old, new
+
+
+def _part_text(launch: FunctionLaunch, body: str, start: int) -> str:
+    end = start + math.prod(launch.grid)
+    (across, down, _), (wide, high, _) = launch.grid, launch.block
+    lines = [f"if (blockIdx.x < {end}) {{", f"if (threadIdx.x >= {math.prod(launch.block)}) return;"]
+    inside = []
+    if start or down > 1:
+        lines.append(f"const unsigned number = blockIdx.x - {start};")
+        inside.append(f"const Place blockIdx = {{number % {across}, number / {across}, 0}};")
+    if high > 1:
+        lines.append("const unsigned thread = threadIdx.x;")
+        inside.append(f"const Place threadIdx = {{thread % {wide}, thread / {wide}, 0}};")
+    text = "\n    ".join([*inside, *body.split("\n  ")])
+    return "\n  ".join([*lines, f"[&] {{\n    {text}\n  }}();", "}"])

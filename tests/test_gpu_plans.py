@@ -1,0 +1,130 @@
+"""Planned calls on a GPU: eager ops and rules as kernels of ours, against the same on NumPy, in the emulator."""
+
+import fake_cuda_driver
+import numpy as np
+import pytest
+
+import pullback as pb
+
+
+@pytest.fixture
+def gpu():
+    with fake_cuda_driver.installed() as (cupy, driver):
+        yield cupy, driver
+
+
+def chain(x, w):
+    y = x
+    for _ in range(6):
+        y = pb.tanh(y) * w + x * 1.5
+        y = y / (pb.exp(-y) + 2.0) - w
+    return y
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (5,), (3, 4)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_chain_has_the_cpus_gradients(gpu, shape, dtype):
+    cupy, driver = gpu
+    rng = np.random.default_rng(0)
+    a, b = (rng.uniform(0.2, 0.9, shape).astype(dtype) for _ in range(2))
+    results = []
+    for place in (np.asarray, cupy.asarray):
+        for _ in range(4):  # the first calls go by the general path
+            x, w = (pb.tensor(place(v), requires_grad=True) for v in (a, b))
+            pb.sum(chain(x, w)).backward()
+        results.append([x.grad, w.grad])
+    for mine, theirs in zip(results[1], results[0], strict=True):
+        np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-5 if dtype == "float32" else 1e-12)
+        assert mine.device == "cuda:0"
+    assert driver.log["launches"] > 100
+
+
+def test_a_rule_is_one_launch_and_adds_to_what_is_there(gpu):
+    cupy, driver = gpu
+    x = pb.tensor(cupy.asarray(np.linspace(0.1, 1, 7)), requires_grad=True)
+
+    def step():
+        x.grad = None
+        y = pb.tanh(x)
+        (pb.sin(x) + y).backward(cupy.asarray(np.ones(7)))
+
+    for _ in range(4):
+        step()
+    before = driver.log["launches"]
+    step()
+    # three ops, and three rules: that of the sum has nothing to compute
+    assert driver.log["launches"] - before <= 6
+    np.testing.assert_allclose(
+        x.grad.numpy(), np.cos(x.detach().numpy()) + 1 - np.tanh(x.detach().numpy()) ** 2, rtol=1e-12
+    )
+
+
+def test_an_argument_used_twice_by_one_op(gpu):
+    cupy, _ = gpu
+    for _ in range(4):
+        x = pb.tensor(cupy.asarray(np.linspace(0.1, 1, 7)), requires_grad=True)
+        y = x + 0.0
+        pb.sum(y * y + y).backward()
+    np.testing.assert_allclose(x.grad.numpy(), 2 * x.detach().numpy() + 1, rtol=1e-14)
+
+
+def test_views_and_broadcast_arguments_take_the_librarys_path(gpu):
+    cupy, _ = gpu
+    base = np.arange(12.0).reshape(3, 4) / 12
+    bias = np.array([0.1, 0.2, 0.3])
+    for _ in range(4):
+        x, b = (pb.tensor(cupy.asarray(v), requires_grad=True) for v in (base, bias))
+        y = pb.tanh(x.T) + b
+        pb.sum(y * y).backward()
+    t = np.tanh(base.T)
+    np.testing.assert_allclose(x.grad.numpy(), (2 * (t + bias) * (1 - t * t)).T, rtol=1e-12)
+    np.testing.assert_allclose(b.grad.numpy(), (2 * (t + bias)).sum(0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("bias", [(), (1,), (4,), (3, 4), (1, 4), (3, 1)])
+def test_a_bias_of_any_shape(gpu, bias):
+    cupy, _ = gpu
+    rng = np.random.default_rng(2)
+    a, b = rng.normal(size=(2, 3, 4)), rng.normal(size=bias)
+    results = []
+    for place in (np.asarray, cupy.asarray):
+        for _ in range(4):
+            x, y = (pb.tensor(place(v), requires_grad=True) for v in (a, b))
+            pb.sum(pb.sin(x * y + y) / (x * x + 2)).backward()
+        results.append([x.grad.numpy(), y.grad.numpy()])
+    for mine, theirs in zip(results[1], results[0], strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-14)
+
+
+def test_second_order_hooks_and_no_grad(gpu):
+    cupy, _ = gpu
+    a = np.linspace(0.1, 1, 5)
+    for _ in range(4):
+        x = pb.tensor(cupy.asarray(a), requires_grad=True)
+        seen = []
+        y = pb.tanh(x)
+        y.register_hook(lambda g, seen=seen: seen.append(g.detach().numpy()))
+        (g,) = pb.gradients(pb.sum(y * y), [x], create_graph=True)
+        pb.sum(g * g).backward()
+        with pb.no_grad():
+            assert pb.tanh(x).node is None
+    t = np.tanh(a)
+    first = 2 * t * (1 - t * t)
+    second = 2 * (1 - t * t) ** 2 - 4 * t * t * (1 - t * t)
+    np.testing.assert_allclose(x.grad.numpy(), 2 * first * second, rtol=1e-10)
+    np.testing.assert_allclose(seen[0], 2 * t)
+
+
+def test_fused_functions_run_compiled(gpu):
+    cupy, driver = gpu
+    rng = np.random.default_rng(1)
+    a, scale, shift = rng.normal(size=(6, 8)), rng.normal(size=8), rng.normal(size=8)
+    results = []
+    for place in (np.asarray, cupy.asarray):
+        for _ in range(3):
+            x, s, t = (pb.tensor(place(v), requires_grad=True) for v in (a, scale, shift))
+            pb.sum(pb.nn.layer_norm(pb.nn.gelu(x), s, t) ** 2).backward()
+        results.append([v.grad.numpy() for v in (x, s, t)])
+    for mine, theirs in zip(results[1], results[0], strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
+    assert driver.log["modules"] >= 2
