@@ -106,7 +106,8 @@ def _choose_shape(grid: Grid, divides: bool) -> _Shape:
         if steps == 1 and divides:
             threads, least = (64, 1), 64
     else:
-        width = 1 if places <= TILE[0] * width // 2 else width
+        # few points are shared by many threads
+        width = 1 if not divides or places <= TILE[0] * width // 2 else width
         blocks = count_blocks(places, TILE[0] * width)
         threads, least = TILE if divides or points < 256 else DEEP_TILE, 4 * steps * TILE[1]
     most = points // least if steps > 1 else count_blocks(points, least)
