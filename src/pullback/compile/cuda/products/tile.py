@@ -117,12 +117,12 @@ def store_product(product: Product) -> Tail:
     value = scale_line(load, product.alpha)
     if product.beta:
         before = scale_line(load_line(out.buffer, out.strides, out.offset), product.beta)
-        value = _apply(value, before)
+        value = add_lines(value, before)
     kernel = Kernel(out.shape, 0, [value], [Store(value, out.buffer, out.strides, out.offset)])
     return Tail(kernel, load, strides)
 
 
-def _apply(x: KernelLine, y: KernelLine) -> KernelLine:
+def add_lines(x: KernelLine, y: KernelLine) -> KernelLine:
     return KernelLine("apply", x.dtype, x.axes | y.axes, 0, (x, y), lambda k, a, b: k.add(a, b), x.dtype)
 
 
