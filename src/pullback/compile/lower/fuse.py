@@ -17,6 +17,7 @@ from ...arrays.backends import is_array, to_host
 from ...arrays.spec import Spec, spec_of
 from ...ops.forms import Cast
 from ...program.ir import Equation, Program, Symbol
+from ...program.scatters import counted_axis
 from ..loop_ir import Buffer, Kernel, KernelLine, Layout, Step, Store, contiguous_layout, load_line, phase_after
 from ..target import Target
 from ..vocabulary import Weigher, computation_dtype
@@ -361,7 +362,9 @@ class Fuser:
     def constant(self, array: Any) -> Layout:
         if id(array) not in self.constants:
             contiguous = np.ascontiguousarray(to_host(array))
-            self.constants[id(array)] = Buffer("constant", contiguous.size, contiguous.dtype, constant=contiguous)
+            counts = counted_axis(contiguous) is not None
+            buffer = Buffer("constant", contiguous.size, contiguous.dtype, constant=contiguous, counts=counts)
+            self.constants[id(array)] = buffer
         return contiguous_layout(self.constants[id(array)], array.shape)
 
     def copy_layout(self, source: Layout, dtype: Any = None) -> Layout:
