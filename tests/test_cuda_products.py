@@ -16,7 +16,7 @@ from pullback.compile.cpu.target import find_cpu_target
 from pullback.compile.cuda.launch_plan import Launch
 from pullback.compile.cuda.preamble import PREAMBLE
 from pullback.compile.cuda.products import library
-from pullback.compile.cuda.products.choose import choose_shape, offered_shapes, middle_shape
+from pullback.compile.cuda.products.choose import choose_shape, middle_shape, offered_shapes
 from pullback.compile.cuda.products.library import LibraryPlan, can_take
 from pullback.compile.cuda.products.order import conflict
 from pullback.compile.cuda.products.tile import (
