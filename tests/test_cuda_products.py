@@ -16,7 +16,7 @@ from pullback.compile.cpu.target import find_cpu_target
 from pullback.compile.cuda.launch_plan import Launch
 from pullback.compile.cuda.preamble import PREAMBLE
 from pullback.compile.cuda.products import library
-from pullback.compile.cuda.products.choose import choose_shape, offered_shapes, staged_shape
+from pullback.compile.cuda.products.choose import choose_shape, middle_shape, offered_shapes
 from pullback.compile.cuda.products.library import LibraryPlan, can_take
 from pullback.compile.cuda.products.order import conflict
 from pullback.compile.cuda.products.tile import (
@@ -120,12 +120,11 @@ def test_shapes_by_rule_and_other_dtypes():
         assert offered_shapes(case.product) == [shape]
 
 
-def test_middle_sizes_have_enough_tiles_and_large_ones_are_left_to_the_library():
+def test_warps_share_k_and_large_products_are_left_to_the_library():
     def square(m, k, n):
         return Case(np.random.default_rng(0), (1, m, k, n), ("rows",) * 3).product
 
-    assert staged_shape(square(1024, 8, 512)).rows == 64
-    assert staged_shape(square(64, 8, 64)).columns == 32
+    assert [middle_shape(square(64, k, 64)).warps[2] for k in (8, 128, 1024)] == [1, 4, 8]
     assert len(offered_shapes(square(512, 256, 512))) == 1
     assert offered_shapes(square(1024, 512, 1024)) == []
 

@@ -14,13 +14,6 @@ SHARED_PRODUCT = 1 << 24
 LARGE_PRODUCT = 1 << 28
 #: Multiprocessors of the machines that this is tuned for, and the warps that keep one busy while memory is slow.
 MULTIPROCESSORS, _BUSY_WARPS = 132, 16
-#: Tiles whose arguments pass through shared memory, the largest first: they read the least.
-_STAGED = (
-    TensorShape(4, 4, (2, 2, 1), 16),
-    TensorShape(2, 4, (2, 2, 1), 16),
-    TensorShape(2, 4, (2, 1, 2), 32),
-    TensorShape(1, 4, (2, 1, 4), 32),
-)
 
 
 def count_multiplications(product: Product) -> int:
@@ -47,15 +40,17 @@ def choose_shape(product: Product) -> TileShape:
     return TensorShape(1, wide, (1, 1, -(-steps // -(-steps // warps))))
 
 
-def staged_shape(product: Product) -> TileShape:
-    """The shape for a product of middle size: the largest tile of which there are enough for the machine."""
-    enough = 3 * MULTIPROCESSORS // 4
-    return next((s for s in _STAGED if count_blocks(product, s.rows, s.columns) >= enough), _STAGED[-1])
+def middle_shape(product: Product) -> TileShape:
+    """The shape for a product of middle size: tiles of 32 by 32, and warps that each have some steps along K, whose
+    loads are all under way at once.
+    """
+    steps = -(-product.left.shape[-1] // 8)
+    return TensorShape(2, 4, (1, 1, min(8, max(1, -(-steps // 4)))))
 
 
 def tile_shape(product: Product) -> TileShape:
     is_small = count_multiplications(product) <= SMALL_PRODUCT or not uses_tensor_cores(product)
-    return choose_shape(product) if is_small else staged_shape(product)
+    return choose_shape(product) if is_small else middle_shape(product)
 
 
 def offered_shapes(product: Product) -> list[TileShape]:
