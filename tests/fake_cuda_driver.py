@@ -82,7 +82,9 @@ class FakeDriver:
         return self.locks.setdefault(stream, threading.RLock())
 
     def launch_line(self, function, blocks, threads, parameters, stream):
-        given = list(parameters.values)
+        given = []
+        while len(given) < 64 and (place := ctypes.c_uint64.from_address(parameters + 8 * len(given)).value):
+            given.append(ctypes.c_uint64.from_address(place).value)
         self.launch(function, (blocks, 1, 1), (threads, 1, 1), 0, given, stream)
 
     def _run(self, function, pointers, sizes):

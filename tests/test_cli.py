@@ -83,7 +83,23 @@ def test_ops_lists_every_record(console):
     assert {"mean", "std", "median", "logsumexp", "linalg.norm", "nn.cross_entropy", "nn.conv2d"} <= listed
 
 
-@pytest.mark.parametrize("words", [[], ["unknown"], ["demo", "--steps", "0"]])
+def test_no_command_prints_the_help(capsys):
+    assert cli.main([]) == 0
+    assert "doctor" in capsys.readouterr().out
+
+
+def test_misspelt_commands_get_a_guess(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["docter"])
+    assert "Did you mean doctor?" in capsys.readouterr().err
+
+
+def test_the_package_runs_as_the_command():
+    done = subprocess.run([sys.executable, "-m", "pullback", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"pullback {pb.__version__}"
+
+
+@pytest.mark.parametrize("words", [["unknown"], ["demo", "--steps", "0"]])
 def test_wrong_words_end_with_a_usage_message(words, capsys):
     with pytest.raises(SystemExit, match="2"):
         cli.main(words)

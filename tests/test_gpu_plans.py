@@ -81,6 +81,21 @@ def test_views_and_broadcast_arguments_take_the_librarys_path(gpu):
     np.testing.assert_allclose(b.grad.numpy(), (2 * (t + bias)).sum(0), rtol=1e-12)
 
 
+@pytest.mark.parametrize("bias", [(), (1,), (4,), (3, 4), (1, 4), (3, 1)])
+def test_a_bias_of_any_shape(gpu, bias):
+    cupy, _ = gpu
+    rng = np.random.default_rng(2)
+    a, b = rng.normal(size=(2, 3, 4)), rng.normal(size=bias)
+    results = []
+    for place in (np.asarray, cupy.asarray):
+        for _ in range(4):
+            x, y = (pb.tensor(place(v), requires_grad=True) for v in (a, b))
+            pb.sum(pb.sin(x * y + y) / (x * x + 2)).backward()
+        results.append([x.grad.numpy(), y.grad.numpy()])
+    for mine, theirs in zip(results[1], results[0], strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-14)
+
+
 def test_second_order_hooks_and_no_grad(gpu):
     cupy, _ = gpu
     a = np.linspace(0.1, 1, 5)

@@ -19,7 +19,7 @@ LAYERS = [
     ["public_names", "foreign_names"], ["errors"], ["instrument"], ["settings"], ["arrays"], ["ops"], ["program"],
     ["tape"], ["transforms"], ["checkpoint"], ["implicit"], ["graph"], ["compile"], ["saving"], ["nn"], ["optim"],
     ["tools"], ["interop"],
-    ["data", "demo", "cli", "__init__"],
+    ["data", "demo", "cli", "__main__", "__init__"],
 ]  # fmt: skip
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 #: Packages that may be missing, or are too slow to come with us: the only ones to be imported inside a function.

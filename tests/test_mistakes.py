@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,10 @@ def write_into_zeros(x):
 def deep_network():
     inner = pb.nn.Sequential(pb.nn.Linear(4, 8), pb.relu, pb.nn.Linear(16, 2))
     return pb.nn.Sequential(pb.nn.Linear(4, 4), inner)
+
+
+class Steps(pb.nn.Module):
+    steps: list
 
 
 def untrained():
@@ -225,7 +230,11 @@ MISTAKES = {
     "truth in a graph": (truth_of_a_graph, errors.ConversionError, ["of a graph", "g.run", "{here}"]),
     "a module with a function": (
         lambda: pb.save(os.devnull, pb.nn.Sequential(pb.nn.Linear(2, 2), pb.relu)), errors.ArgumentError,
-        ["function", "state_dict()"],
+        ["the value at '1' is a function", "state_dict()"],
+    ),
+    "a function in a list of a module": (
+        lambda: pb.save(os.devnull, {"net": Steps([pb.nn.Linear(2, 2), pb.relu])}), errors.ArgumentError,
+        ["'net.steps.1'", "state_dict()"],
     ),
     "gradcheck of a tuple": (lambda: pb.gradcheck(pb.sum, (np.ones(3),)), errors.ArgumentTypeError, ["(f, x, y)"]),
     "dim": (lambda: leaf(2, 3).sum(dim=0), errors.ArgumentTypeError, ["sum", "'dim'", "axis="]),
@@ -348,6 +357,34 @@ def test_reading_a_number_follows_one_rule(name):
     with pytest.raises(errors.ConversionError):
         pb.vmap(lambda x: x * read(x))(np.ones(2))
     assert "Use the tensor itself in place of the number." in "\n".join(messages)
+
+
+def test_gradient_of_an_intermediate_warns_once_a_line():
+    x = leaf(3)
+    y = x * 2.0
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            assert y.grad is None
+        copy.deepcopy(y)  # the package's own reading is silent
+        assert x.grad is None
+        assert pb.tensor([1.0]).grad is None
+    (warning,) = caught
+    assert "retain_grad() before backward" in str(warning.message)
+    assert warning.filename == __file__
+
+
+def test_retained_gradients_do_not_warn():
+    x = leaf(3)
+    y = x * 2.0
+    y.retain_grad()
+    assert y.grad is None
+    z = x * 3.0
+    pb.sum(y * z).backward(inputs=[x, z])
+    assert y.grad is not None
+    assert z.grad is not None
+    x *= 2.0
+    assert x.grad is not None, "an updated leaf has the gradient of its value as a leaf"
 
 
 def test_number_of_another_tape_may_be_read_inside_grad():

@@ -7,6 +7,7 @@
 tensor([ 0.90929743, -0.7568025 , -0.2794155 ], dtype=float64)
 """
 
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -15,7 +16,7 @@ from . import checkpoint
 from .arrays import dtypes
 from .arrays.namespace import VERSIONS, namespace_info
 from .ops import operators
-from .public_names import load_on_access
+from .public_names import PublicModuleFinder, load_on_access
 from .tape import backward
 
 __version__ = "0.1.0"
@@ -25,6 +26,8 @@ __array_namespace_info__ = namespace_info
 # Loading the ops and the tape gives tensors their operators and `backward`. `checkpoint` is a function that the
 # package of this name, once it is loaded, no longer shadows.
 del backward, checkpoint, operators
+
+sys.meta_path.append(PublicModuleFinder)
 
 
 @cache

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import inspect
 import os
 import platform
+import re
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
@@ -44,15 +46,30 @@ class Component(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None, console: Console | None = None) -> int:
     """Runs one command and returns the exit status; `console` is where it prints."""
-    chosen = build_parser().parse_args(arguments)
+    parser = build_parser()
+    chosen = parser.parse_args(arguments)
+    if chosen.command is None:
+        parser.print_help()
+        return 0
     status: int = chosen.command(console or Console(), chosen)
     return status
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that guesses at misspelt commands."""
+
+    def error(self, message: str) -> NoReturn:
+        if wrong := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
+            close = difflib.get_close_matches(wrong[1], re.findall(r"[\w-]+", wrong[2]))
+            message += f". Did you mean {close[0]}?" if close else ""
+        argparse.ArgumentParser.error(self, message)
+
+
 def build_parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="pullback", description="Automatic differentiation for NumPy arrays.")
+    top = _Parser(prog="pullback", description="Automatic differentiation for NumPy arrays.")
+    top.set_defaults(command=None)
     top.add_argument("--version", action="version", version=f"pullback {__version__}")
-    commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND")
 
     def add(name: str, command: Callable[..., int], help: str) -> argparse.ArgumentParser:
         parser: argparse.ArgumentParser = commands.add_parser(name, help=help)

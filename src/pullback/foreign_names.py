@@ -59,7 +59,7 @@ def missing_name_error(place: str, name: str, frame: FrameType) -> AttributeErro
     """
     code = _instructions_from(frame)
     typed = [name, *_attributes_after(code, name)]
-    found = None if name.startswith("_") else _explain(place, typed)
+    found = None if name.startswith("_") else explain(place, typed)
     if found is None:
         return AttributeError(_python_message(place, name))
     subject = _SUBJECTS.get(place, ".".join(filter(None, ("pullback", place))))
@@ -90,7 +90,7 @@ def _attributes_after(code: list[dis.Instruction], name: str) -> list[str]:
     return names[1:] if names[:1] == [name] else []
 
 
-def _explain(place: str, typed: list[str]) -> str | None:
+def explain(place: str, typed: list[str]) -> str | None:
     """Whose name it is and what it is here, for a name and the attributes that are read from it."""
     table = load_table()
     for count in range(len(typed), 0, -1):

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Iterable
 from functools import cache, reduce
 from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any, NamedTuple
 
 
@@ -155,3 +157,54 @@ def _is_missing(thing: Any, name: str) -> bool:
 def hide_module(package: str, name: str) -> None:
     """Take a module that was just imported out of its package's attributes; import statements still find it."""
     vars(sys.modules[package]).pop(name, None)
+
+
+class PublicModuleFinder:
+    """What `import pullback.linalg` finds: the namespace, wherever it lives; for a module that people know from
+    elsewhere, the error that explains it. It is asked after all other finders.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Where a module is; None if that is unknown."""
+        package, _, last = name.rpartition(".")
+        if package.partition(".")[0] != "pullback":
+            return None
+        found = getattr(sys.modules[package], last, None) if last in dir(sys.modules[package]) else None
+        if isinstance(found, ModuleType):
+            return ModuleSpec(name, _AliasLoader(found))  # type: ignore[arg-type]
+        meaning = import_module("pullback.foreign_names").explain(package.partition(".")[2], [last])
+        if meaning is not None and not last.startswith("_"):
+            raise ModuleNotFoundError(f"{package} has no {last!r}: {meaning}", name=name)
+        return None
+
+
+class _AliasLoader:
+    """Loads a module under a second name."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module, self.spec = module, module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self.module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self.spec  # the import gave it the second name's
+
+
+def explain_missing_functions(function: Callable[..., Any], names: str) -> None:
+    """Let functions of other libraries that would be attributes of a function (`jit.script`) raise what explains them;
+    of a function, reading an attribute cannot.
+    """
+    for name in names.split():
+        setattr(function, name, MissingFunction(function.__name__, name))
+
+
+class MissingFunction:
+    """A function of another library: calling it raises the AttributeError that explains it."""
+
+    def __init__(self, place: str, name: str) -> None:
+        self.place, self.name = place, name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise missing_name(self.place, self.name)

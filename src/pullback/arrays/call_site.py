@@ -75,10 +75,13 @@ def user_line(frame: FrameType) -> tuple[CodeType, int]:
 
 
 def warn_at_user_line(message: str) -> None:
-    """A RuntimeWarning that shows the user's line, however deep in the package it is found out."""
+    """A RuntimeWarning that shows the user's line, however deep in the package it is found out; once a line, unless
+    filters say otherwise.
+    """
     frame = user_frame(sys._getframe(1))
     name = str(frame.f_globals.get("__name__", ""))
-    warnings.warn_explicit(message, RuntimeWarning, frame.f_code.co_filename, frame.f_lineno, name)
+    seen = frame.f_globals.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(message, RuntimeWarning, frame.f_code.co_filename, frame.f_lineno, name, seen)
 
 
 def set_call_site(node: Any, frame: FrameType) -> None:

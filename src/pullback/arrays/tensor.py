@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from ..errors import (
 )
 from ..settings import UNRECORDED, installed, modes
 from .backends import as_array, is_array, move_array
+from .call_site import is_package_code, warn_at_user_line
 from .convertible import ConvertibleValue
 from .devices import normalize_device
 from .dtypes import NAMES, as_dtype
@@ -142,7 +145,10 @@ class Tensor(ConvertibleValue):
     @property
     def grad(self) -> Tensor | None:
         """The gradient accumulated by backward passes, None before the first."""
-        return getattr(self, "_grad", None)
+        found: Tensor | None = getattr(self, "_grad", None)
+        if found is None and self.node is not None and not self.is_leaf:
+            self._warn_of_no_gradient(sys._getframe(1))
+        return found
 
     @grad.setter
     def grad(self, wanted: Any) -> None:
@@ -155,6 +161,14 @@ class Tensor(ConvertibleValue):
         if gradient.shape != self.shape or gradient.dtype != self.dtype:
             raise ShapeError(f"grad: got {gradient.spec}, the tensor is {self.spec}.")
         self._grad = gradient
+
+    def _warn_of_no_gradient(self, frame: FrameType) -> None:
+        """Say that this intermediate has no gradient, if it was not asked for and it is the user that reads it."""
+        if self._tracked_node("grad").retain_hook_key(self) is None and not is_package_code(frame.f_code):
+            warn_at_user_line(
+                "grad: this tensor was computed from others, and backward does not store its gradient: it is None.\n"
+                "  Call x.retain_grad() before backward, or use pb.gradients(loss, x)."
+            )
 
     def detach(self) -> Tensor:
         """The same value as a constant."""

@@ -17,7 +17,7 @@ from ..arrays.text import format_seconds, parse_bytes
 from ..arrays.trees import dict_key_order, flatten, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ArgumentTypeError
-from ..public_names import explain_missing_attributes
+from ..public_names import explain_missing_attributes, explain_missing_functions
 from ..settings import modes, precision_listeners
 from .recompilation import STORM, ArgumentKind, warn_of_storm
 from .specialization import Specialization, ambient_memory_limit, matmul_precision_on
@@ -302,6 +302,7 @@ def _forget_last_forms() -> None:
 
 precision_listeners.append(_forget_last_forms)
 explain_missing_attributes(Jitted, "Jitted", "clear_cache eval_shape trace")
+explain_missing_functions(jit, "script trace")
 
 
 def _from_the_front(positions: Sequence[int], count: int, what: str) -> list[int]:

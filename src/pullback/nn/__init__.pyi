@@ -5,7 +5,7 @@ from ..ops.elementwise.pointwise import relu as relu, sigmoid as sigmoid, tanh a
 from ..ops.functions import log_softmax as log_softmax, silu as silu, softmax as softmax
 from ..ops.index.selection import one_hot as one_hot
 from ..ops.random import gumbel_softmax as gumbel_softmax
-from . import init as init
+from . import functional as functional, init as init
 from .activations import (
     geglu as geglu, gelu as gelu, glu as glu, logsigmoid as logsigmoid, mish as mish, quick_gelu as quick_gelu,
     reglu as reglu, softmin as softmin, softplus as softplus, softsign as softsign, swiglu as swiglu, swish as swish,

@@ -15,8 +15,8 @@ from ..ops.index.normalize import SLOT
 from ..ops.shape.reshaping import reshape
 from .ir import Equation, Symbol
 
-#: A longer axis is scattered into: the numbers that places are compared with would leave the nearest cache.
-_LONGEST_AXIS = 1 << 14
+#: A longer axis is scattered into: the numbers that places are compared with would leave the second cache.
+_LONGEST_AXIS = 1 << 17
 
 
 def counted_axis(x: Any) -> int | None:

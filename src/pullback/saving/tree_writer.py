@@ -32,6 +32,7 @@ class TreeWriter:
         self.arrays: dict[str, Any] = {}
         self._names: dict[int, str] = {}
         self._owners: list[Any] = []  # keeps ids unique while this lives
+        self._nodes: list[tuple[str, Any]] = []  # the objects whose structure is being encoded, with their places
 
     def encode(self, x: Any, path: str) -> Any:
         """One value of the tree as JSON; `path` is its place, which becomes the name of an array."""
@@ -78,13 +79,25 @@ class TreeWriter:
             children, rest = flatten_one_level(x)
             data = [self.encode(child, join_path(path, i)) for i, child in enumerate(children)]
             name = class_name(kind, _describe_location(path))
-            return {"node": [name, self.encode(rest, join_path(path, "rest")), data]}
+            self._nodes.append((path, x))
+            structure = self.encode(rest, join_path(path, "rest"))
+            self._nodes.pop()
+            return {"node": [name, structure, data]}
         raise ArgumentError(
-            f"save: {_describe_location(path)} is a {kind.__name__}, which cannot be written as data.\n"
+            f"save: {_describe_location(self._place_of(x, path))} is a {kind.__name__}, which cannot be written as "
+            "data.\n"
             "  Trees are made of dicts, lists, tuples, named tuples, None, scalars, strings, arrays, and classes "
             "given to pb.register_tree.\n"
             "  Of a module, save its numbers: pb.save(path, net.state_dict())."
         )
+
+    def _place_of(self, x: Any, path: str) -> str:
+        """Where the user has a value: of what belongs to the structure of an object, the attribute."""
+        if not self._nodes:
+            return path
+        outer, owner = self._nodes[-1]
+        found = _find_path(getattr(owner, "__dict__", {}), x)
+        return path if found is None else join_path(outer, found)
 
     def _store_array(self, owner: Any, array: Any, path: str) -> Any:
         """The name under which an array goes into the file; complex ones are stored as pairs."""
@@ -117,6 +130,17 @@ def _check_key(key: Any, path: str) -> Any:
 
 def format_key(key: Any) -> str:
     return f"{hex(key)[:20]}..." if type(key) is int else repr(key)
+
+
+def _find_path(container: Any, x: Any) -> str | None:
+    """The path to a value inside of dicts, lists and tuples."""
+    if not isinstance(container, (dict, list, tuple)):
+        return None
+    for key, child in container.items() if isinstance(container, dict) else enumerate(container):
+        inner = "" if child is x else _find_path(child, x)
+        if inner is not None:
+            return join_path(str(key), inner) if inner else str(key)
+    return None
 
 
 def _describe_location(path: str) -> str:

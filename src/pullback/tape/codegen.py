@@ -72,18 +72,24 @@ def _kernel_step(call: PlannedCall, accumulate: Accumulate) -> BackwardStep | No
     shares_alone = _bind_program(program)
     if shares_alone is None:
         return None
-    kernels: dict[tuple[bool, ...], Any] = {(False,) * len(fed): shares_alone}
+    kernels: dict[tuple[bool, ...], Any] = {}
+    none = (False,) * len(fed)
+    can_overwrite = program.outputs[0].spec == program.inputs[0].spec
 
     def step(kept: tuple[Any, ...], parents: tuple[Any, ...], bar: Any, waiting: Any) -> None:
+        alone = can_overwrite and sys.getrefcount(bar) == _BAR_ALONE and bar.base is None
         takers = [parents[i] for i in fed]
         held = [node.bar for node in takers]
         adds = tuple([type(h) is type(bar) for h in held])
-        if len(takers) > 1 and takers[0] is takers[1]:
-            adds = (False,) * len(fed)  # the second share is added to the first
-        kernel = kernels.get(adds)
-        if kernel is None:
-            kernel = kernels[adds] = _bind_program(_add_to_shares(program, adds))
-        found = kernel(bar, *kept, *[h for h, is_added in zip(held, adds, strict=True) if is_added])
+        if adds != none and len(takers) > 1 and takers[0] is takers[1]:
+            adds = none  # the second share is added to the first
+        if adds == none:
+            found = shares_alone((bar, *kept), bar if alone else None)
+        else:
+            kernel = kernels.get(adds)
+            if kernel is None:
+                kernel = kernels[adds] = _bind_program(_add_to_shares(program, adds))
+            found = kernel((bar, *kept, *[h for h, is_added in zip(held, adds, strict=True) if is_added]))
         for node, share, is_added in zip(takers, found, adds, strict=True):
             before = node.bar
             node.bar = share if is_added or before is waiting else accumulate(before, share)

@@ -29,7 +29,8 @@ def merge_launches(launches: Sequence[FunctionLaunch]) -> FunctionLaunch:
         start += math.prod(launch.grid)
     threads = max(math.prod(launch.block) for launch in launches)
     text = "struct Place { unsigned x, y, z; };\n  " + " else ".join(parts)
-    return FunctionLaunch(tuple(parameters.values()), text, tuple(pointers), (start, 1, 1), (threads, 1, 1))
+    is_wide = any(launch.wide for launch in launches)
+    return FunctionLaunch(tuple(parameters.values()), text, tuple(pointers), (start, 1, 1), (threads, 1, 1), is_wide)
 
 
 def _rename(

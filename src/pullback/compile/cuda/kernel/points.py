@@ -11,8 +11,6 @@ from ..words import c_type
 from .grid import Grid, count_blocks
 from .writer import Coordinates, FunctionLaunch, FunctionWriter, Known, fold_text
 
-#: In longer chains, registers hold one point of a thread.
-MAX_VECTOR_LINES = 64
 #: The blocks from which on a GPU is busy.
 BUSY_BLOCKS = 264
 
@@ -38,7 +36,7 @@ def render_points(kernel: Kernel, alignments: Mapping[Buffer, int]) -> FunctionL
         body += [x for s in kernel.stores for x in writer.store(s, known, {})]
         return writer.finish(body, (1, 1), (1, 1))
     last, total = len(grid.groups) - 1, grid.size_of(range(len(grid.groups)))
-    width = grid.vector_width(last) if len(grid.lines) <= MAX_VECTOR_LINES else 1
+    width = grid.vector_width(last)
     threads = choose_threads(total // width)
     split, at = writer.split_counter(range(len(grid.groups)), "i")
     body = [f"const I i = ((I)blockIdx.x * {threads} + threadIdx.x) * {width};", f"if (i >= {total}) return;", *split]

@@ -15,9 +15,10 @@ from .sums import render_sums
 from .windows import render_windows
 from .writer import FunctionLaunch
 
-#: Rows so few and long are divided among blocks, each phase a launch.
+#: Rows so few and long, or with so many lines in all, are divided among blocks, each phase a launch.
 MANY_ROWS = 64
 LONG_ROW = 1 << 15
+LONG_WORK = 1 << 17
 
 
 def render_kernel(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[FunctionLaunch]:
@@ -44,7 +45,8 @@ def render_kernel(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[Func
 def _render_rows(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[FunctionLaunch]:
     outer = len(kernel.extents) - kernel.inner
     count, length = math.prod(kernel.extents[:outer]), math.prod(kernel.extents[outer:])
-    if any(s.args or s.accumulates for s in kernel.stores) or (count < MANY_ROWS and length >= LONG_ROW):
+    is_long = length >= LONG_ROW or (length >= 256 and length * len(kernel.live_lines()) >= LONG_WORK)
+    if any(s.args or s.accumulates for s in kernel.stores) or (count < MANY_ROWS and is_long):
         parts = unfold_rows(kernel)
     else:
         found = render_rows(kernel, alignments)

@@ -22,18 +22,21 @@ Known = dict[int, CudaValue]
 
 @dataclass(frozen=True, slots=True)
 class FunctionLaunch:
-    """A function's parameters and body, the buffers that its parameters point to, and its sizes."""
+    """A function's parameters and body, the buffers that its parameters point to, and its sizes. If it is `wide`, a
+    thread has all the registers it can use, for loads under way, though fewer threads run at once.
+    """
 
     parameters: tuple[str, ...]
     body: str
     buffers: tuple[Buffer, ...]
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
+    wide: bool = False
 
     @property
     def text(self) -> str:
         """The function; `NAME` stands for its name."""
-        bounds = f"__launch_bounds__({math.prod(self.block)})"
+        bounds = f"__launch_bounds__({math.prod(self.block)}{', 1' if self.wide else ''})"
         return f'extern "C" __global__ void {bounds} NAME({", ".join(self.parameters)}) {{\n  {self.body}\n}}\n'
 
 

@@ -9,12 +9,14 @@ one launch or several, nothing is overwritten that is still read.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...loop_ir import Blocks, Buffer, Kernel, KernelLine, Product, Step, Store, load_line
 from ..kernel.rewrites import change_lines
 from .choose import LARGE_PRODUCT, SMALL_PRODUCT, count_multiplications
+from .copies import forward_copies
+from .order import Accesses, accesses_of, conflict
 from .tile import Tail, is_dense_load, scale_line
 
 #: A kernel of more points is worth a launch of its own, and so many steps at most share one.
@@ -24,21 +26,19 @@ MAX_SHARED_STEPS = 24
 
 def group_steps(steps: Sequence[Step]) -> list[Step]:
     """The steps in groups, each of which may be one launch."""
-    units = _join_tails(list(steps))
+    units = _join_tails(forward_copies(steps))
     groups: list[_Group] = []
     for unit in units:
         _add_unit(groups, unit)
     found: list[Step] = []
-    for i, group in enumerate(groups):
+    later: set[Buffer] = set()
+    for group in reversed(groups):
         flat = [step for unit in group.units for step in unit]
-        if len(flat) == 1:
-            found += flat
-            continue
-        later = {b for g in groups[i + 1 :] for b in g.reads}
         inner = [s for s in flat if isinstance(s, (Kernel, Product))]
-        unread = frozenset(b for s in flat for b in s.writes() if b.kind == "arena" and b not in later)
-        found.append(Blocks(1, inner, {}, unread))
-    return found
+        unread = frozenset(b for b in group.accesses.writes if b.kind == "arena" and b not in later)
+        found.append(flat[0] if len(flat) == 1 else Blocks(1, inner, {}, unread))
+        later |= group.accesses.reads
+    return found[::-1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,25 +177,22 @@ def _is_stored_value(line: KernelLine, stored: Sequence[Store]) -> bool:
 @dataclass(slots=True)
 class _Group:
     units: list[list[Step]] = field(default_factory=list)
-    reads: set[Buffer] = field(default_factory=set)
-    writes: set[Buffer] = field(default_factory=set)
+    accesses: Accesses = field(default_factory=Accesses)
     is_open: bool = True
 
     def add(self, unit: list[Step]) -> None:
         self.units.append(unit)
-        self.reads.update(b for step in unit for b in step.reads())
-        self.writes.update(b for step in unit for b in step.writes())
+        self.accesses.add(unit)
 
 
 def _add_unit(groups: list[_Group], unit: list[Step]) -> None:
     """Add steps to the first group that comes after all they wait for, or as a new one."""
-    reads = {b for step in unit for b in step.reads()}
-    writes = {b for step in unit for b in step.writes()}
-    shares = all(_may_share(step) for step in unit)
-    waits = [i for i, g in enumerate(groups) if g.writes & (reads | writes) or g.reads & writes]
+    accesses, shares = accesses_of(unit), all(map(_may_share, unit))
+    reversed_waits = (i for i in reversed(range(len(groups))) if groups[i].accesses.must_precede(accesses))
+    # what waits for nothing comes as late as it stands: its memory would be in use from the beginning
+    waits = next(reversed_waits, len(groups) - 2)
     if shares:
-        # what waits for nothing comes as late as it stands: its memory would be in use from the beginning
-        for group in groups[max(waits, default=len(groups) - 2) + 1 :]:
+        for group in groups[max(waits + 1, 0) :]:
             if group.is_open and len(group.units) < MAX_SHARED_STEPS:
                 group.add(unit)
                 return
@@ -207,13 +204,3 @@ def _may_share(step: Step) -> bool:
     if isinstance(step, Product):
         return count_multiplications(step) <= SMALL_PRODUCT
     return isinstance(step, Kernel) and step.division is None and 0 < math.prod(step.extents) <= MAX_SHARED_POINTS
-
-
-def conflict(first: Iterable[Step], second: Iterable[Step]) -> bool:
-    """Whether steps must all run before others: some write what the others read or write, or read what they write."""
-    before, after = list(first), list(second)
-    reads = {b for step in before for b in step.reads()}
-    writes = {b for step in before for b in step.writes()}
-    return any(b in writes for s in after for b in s.reads()) or any(
-        b in reads or b in writes for s in after for b in s.writes()
-    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...loop_ir import Kernel, KernelLine, Layout, Product, Store, load_line, product_operands, row_major_strides
@@ -158,7 +158,7 @@ def render_tile(product: Product, tail: Tail, shape: TileShape, digits: int) -> 
         f"{call}(blockIdx.x, shared, left, right, store);",
     ]
     blocks = product.count * -(-rows // shape.rows) * -(-columns // shape.columns)
-    return writer.finish(text, (blocks, 1), (shape.threads, 1))
+    return replace(writer.finish(text, (blocks, 1), (shape.threads, 1)), wide=True)
 
 
 def _reach(matrix: Layout) -> int:
@@ -214,11 +214,11 @@ def _tail_coordinates(writer: FunctionWriter, tail: Tail, out: Layout) -> tuple[
 
 def is_dense_load(load: KernelLine, extents: tuple[int, ...], out: Layout) -> bool:
     """Whether a load visits each element of a product once, and both lie without gaps, in any order of axes."""
-    ends = (_dense_size(load.strides, extents), _dense_size(out.strides, out.shape))
+    ends = (dense_size(load.strides, extents), dense_size(out.strides, out.shape))
     return load.kind == "load" and ends == (out.size, out.size) and load.offset == out.offset
 
 
-def _dense_size(strides: tuple[int, ...], shape: tuple[int, ...]) -> int:
+def dense_size(strides: tuple[int, ...], shape: tuple[int, ...]) -> int:
     """The number of elements of an array that lies without gaps or repetition; 0 if it does not."""
     size = 1
     for stride, n in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n != 1):

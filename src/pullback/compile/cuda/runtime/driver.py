@@ -41,7 +41,8 @@ class Parameters:
         count = len(values)
         self.values = (ctypes.c_uint64 * count)(*values)
         first = ctypes.addressof(self.values)
-        self.places = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))
+        # a null marks the end
+        self.places = (ctypes.c_void_p * (count + 1))(*range(first, first + 8 * count, 8))
         self.address = ctypes.addressof(self.places)
 
 
@@ -67,8 +68,8 @@ class Driver(Protocol):
         stream: int,
     ) -> None: ...
 
-    def launch_line(self, function: Any, blocks: int, threads: int, parameters: Parameters, stream: int) -> None:
-        """The same for a line of blocks, whose parameters lie in memory already."""
+    def launch_line(self, function: Any, blocks: int, threads: int, parameters: int, stream: int) -> None:
+        """The same for a line of blocks, whose parameters lie in memory already (`Parameters.address`)."""
 
     def make_product(
         self, action: LibraryProduct, alignments: Sequence[int]
@@ -194,7 +195,13 @@ class CudaDriver:
         pointers: Sequence[int],
         stream: int,
     ) -> None:
-        self._launch(Parameters(pointers), function, *grid, *block, shared_bytes, stream)
+        parameters = Parameters(pointers)
+        given = (function, *grid, *block, shared_bytes, stream, parameters.address, 0)
+        try:
+            self.launch_kernel(*given)
+        except self.launch_error as error:
+            self._recover(error)
+            self.launch_kernel(*given)
         if stream == self.capture_stream:
             self.new_nodes.append(self._newest_node())
 
@@ -222,17 +229,18 @@ class CudaDriver:
         node = ctypes.c_void_p(self.graphs[graph][1][number])
         self._check(self.quick.cuGraphExecKernelNodeSetParams_v2(ctypes.c_void_p(graph), node, ctypes.byref(given)))
 
-    def launch_line(self, function: Any, blocks: int, threads: int, parameters: Parameters, stream: int) -> None:
-        self._launch(parameters, function, blocks, 1, 1, threads, 1, 1, 0, stream)
-
-    def _launch(self, parameters: Parameters, *sizes: Any) -> None:
+    def launch_line(self, function: Any, blocks: int, threads: int, parameters: int, stream: int) -> None:
         try:
-            self.launch_kernel(*sizes, parameters.address, 0)
+            self.launch_kernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, 0)
         except self.launch_error as error:
-            if error.status != _NO_CONTEXT:
-                raise CudaError(f"CUDA error {error.status}: {error}") from None
-            self.use_device()
-            self.launch_kernel(*sizes, parameters.address, 0)
+            self._recover(error)
+            self.launch_kernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, 0)
+
+    def _recover(self, error: Any) -> None:
+        """Raise an error of a launch, unless this thread only had no device yet."""
+        if error.status != _NO_CONTEXT:
+            raise CudaError(f"CUDA error {error.status}: {error}") from None
+        self.use_device()
 
     def make_product(
         self, action: LibraryProduct, alignments: Sequence[int]
