@@ -81,6 +81,42 @@ def test_views_and_broadcast_arguments_take_the_librarys_path(gpu):
     np.testing.assert_allclose(b.grad.numpy(), (2 * (t + bias)).sum(0), rtol=1e-12)
 
 
+@pytest.mark.parametrize("reduce", [lambda y: pb.sum(y * 1.0), lambda y: pb.sum(pb.tanh(y) + y), pb.sum])
+def test_cotangents_that_two_arguments_share_are_not_overwritten(gpu, reduce):
+    cupy, _ = gpu
+    a = np.linspace(0.1, 1, 8)
+    results = []
+    for place in (np.asarray, cupy.asarray):
+        for _ in range(5):
+            x = pb.tensor(place(a), requires_grad=True)
+            y = x
+            for _ in range(12):
+                y = pb.tanh(y) * 1.5 + x
+            reduce(y).backward()
+        results.append(x.grad.numpy())
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-12)
+
+
+def test_a_cotangent_used_by_one_rule_is_overwritten(gpu, monkeypatch):
+    cupy, _ = gpu
+    made = []
+    plain = cupy.ndarray.__init__
+    monkeypatch.setattr(cupy.ndarray, "__init__", lambda self, *a, **k: (made.append(a), plain(self, *a, **k))[1])
+
+    def allocations(count):
+        x = pb.tensor(cupy.asarray(np.linspace(0.1, 1, 8)), requires_grad=True)
+        y = x
+        for _ in range(count):
+            y = pb.tanh(y)
+        made.clear()
+        y.backward(cupy.asarray(np.ones(8)))
+        return len(made)
+
+    for _ in range(3):
+        allocations(5)
+    assert allocations(50) == allocations(5)
+
+
 @pytest.mark.parametrize("bias", [(), (1,), (4,), (3, 4), (1, 4), (3, 1)])
 def test_a_bias_of_any_shape(gpu, bias):
     cupy, _ = gpu
