@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from ..public_names import explain_missing_names
-from .backends import current_gpu, device_context
+from .backends import current_gpu, device_context, raise_device_errors
 from .backends import device_count as _count_devices
 from .devices import normalize_device
 
@@ -76,7 +76,8 @@ def set_device(device: Any) -> None:
 
 
 def synchronize(device: Any = None) -> None:
-    """Wait until a GPU, by default the current one, has done all work of all streams.
+    """Wait until a GPU, by default the current one, has done all work of all streams. What it met on the way, such as
+    an index out of range, is raised.
 
     >>> import pullback as pb
     >>> if pb.cuda.is_available():
@@ -84,6 +85,7 @@ def synchronize(device: Any = None) -> None:
     """
     with _on(device, "cuda.synchronize"):
         sys.modules["cupy"].cuda.runtime.deviceSynchronize()
+    raise_device_errors()
 
 
 def memory_allocated(device: Any = None) -> int:

@@ -11,6 +11,7 @@ from ..ops.lazy import lazy_function
 from ..program.ir import Program
 from .cpu.runtime.link import has_llvm
 from .cpu.target import DTYPES, find_cpu_target
+from .cuda.words import C_TYPES
 from .numpy_runner import NumpyRunner
 from .pipeline import compile_program
 from .reference.checked_runner import CheckedRunner
@@ -24,7 +25,7 @@ TARGETS: dict[str, Callable[[Program], Target | None]] = {
 }
 
 #: By the kind of device, the dtypes of arrays that native code takes.
-NATIVE_DTYPES: dict[str, Collection[str]] = {"cpu": DTYPES}
+NATIVE_DTYPES: dict[str, Collection[str]] = {"cpu": DTYPES, "cuda": frozenset(C_TYPES)}
 
 
 def takes_arrays_of(spec: Spec) -> bool:
