@@ -331,6 +331,21 @@ def test_heads_of_attention_are_read_and_written_in_place(monkeypatch):
 
 
 @needs_compiler
+@pytest.mark.parametrize(("rows", "columns", "depth"), [(16, 64, 9), (48, 128, 40), (32, 32, 70), (17, 64, 9)])
+def test_what_goes_through_the_rows_of_a_product_goes_on_with_them(monkeypatch, rows, columns, depth):
+    rng = np.random.default_rng(12)
+    x, w, b = (rng.standard_normal(s).astype("f4") for s in ((2, rows, depth), (depth, columns), (columns,)))
+
+    def f(x, w, b):
+        z = x @ w
+        return pb.nn.softmax(z + b, axis=-1), z[:, 0]
+
+    compare_with_cpu(monkeypatch, f, (x, w, b))
+    found = compare_with_cpu(monkeypatch, lambda x, w, b: pb.nn.layer_norm(x @ w, b, b) * 2, (x, w, b))
+    assert len(found) == (1 if rows % 16 == 0 else 2)
+
+
+@needs_compiler
 def test_a_product_that_is_used_again_is_stored_beside_its_tail(monkeypatch):
     rng = np.random.default_rng(10)
     x, w = rng.standard_normal((5, 7)).astype("f4"), rng.standard_normal((7, 6)).astype("f4")
