@@ -390,3 +390,17 @@ def test_steps_that_write_parts_of_a_buffer_may_run_side_by_side():
 def test_a_training_step_is_a_few_launches(monkeypatch):
     args = make_step(np.random.default_rng(7), (20, 17, 9, 5), 19)
     assert len(compare_with_cpu(monkeypatch, gelu_step, args, (0,))) <= 7
+
+
+@needs_compiler
+def test_factors_and_copies_of_a_products_arguments_are_its_own(monkeypatch):
+    rng = np.random.default_rng(13)
+    x, y = rng.standard_normal((3, 8, 2, 16)).astype("f4"), rng.standard_normal((3, 8, 2, 16)).astype("f4")
+
+    def scores(x, y):
+        q, k = pb.transpose(x, (0, 2, 1, 3)) * 0.25, pb.transpose(y, (0, 2, 3, 1))
+        return q @ k, pb.sum(q @ k * k[..., :8, :])
+
+    found = compare_with_cpu(monkeypatch, lambda x, y: scores(x, y)[0], (x, y))
+    assert len(found) == 1
+    compare_with_cpu(monkeypatch, pb.grad(lambda x, y: scores(x, y)[1], argnums=(0, 1)), (x, y))

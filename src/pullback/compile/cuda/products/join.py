@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from ...loop_ir import Blocks, Buffer, Kernel, KernelLine, Product, Step, Store, load_line, row_major_strides
 from ..kernel.rewrites import change_lines
 from .choose import LARGE_PRODUCT, SHARED_PRODUCT, count_multiplications, row_shape
-from .copies import forward_copies
+from .copies import forward_copies, read_sources
 from .order import Accesses, accesses_of, conflict
 from .split import count_parts, split_product
 from .tile import Tail, is_dense_load, scale_line, store_product
@@ -27,7 +27,7 @@ MAX_SHARED_STEPS = 24
 
 def group_steps(steps: Sequence[Step]) -> list[Step]:
     """The steps in groups, each of which may be one launch."""
-    units = _join_tails(forward_copies(steps))
+    units = _join_tails(forward_copies(read_sources(steps)))
     groups: list[_Group] = []
     for unit in units:
         _add_unit(groups, unit)
