@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ...loop_ir import Buffer, Kernel, Store
 from .points import render_points
-from .rewrites import UnfoldedRows, cast_folds, join_parts, separate_windows, sum_after_rows, unfold_rows
+from .rewrites import UnfoldedRows, join_parts, prepare_lines, separate_windows, sum_after_rows, unfold_rows
 from .rows import render_rows
 from .scatters import render_scatter
 from .sums import divide_sums, render_sums
@@ -25,7 +25,7 @@ def render_kernel(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[Func
     """The launches of a kernel, in order."""
     if 0 in kernel.extents:
         return []
-    kernel = cast_folds(kernel)
+    kernel = prepare_lines(kernel)
     if any(line.kind == "fold" for line in kernel.live_lines()):
         return _render_rows(kernel, alignments)
     plain = [s for s in kernel.stores if not s.word and not s.args]

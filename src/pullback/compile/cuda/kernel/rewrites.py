@@ -27,15 +27,19 @@ def change_lines(kernel: Kernel, change: Callable[[KernelLine], KernelLine]) -> 
     return Kernel(kernel.extents, kernel.inner, list(known.values()), stores)
 
 
-def cast_folds(kernel: Kernel) -> Kernel:
-    """A kernel whose folds and folding stores take values of their own dtype."""
-    known = change_lines(kernel, _cast_fold)
+def prepare_lines(kernel: Kernel) -> Kernel:
+    """A kernel whose folds and folding stores take values of their own dtype, and whose numbers of elements are
+    computed, not loaded.
+    """
+    known = change_lines(kernel, _prepare_line)
     return replace(
         known, stores=[replace(s, line=_cast(s.line, s.buffer.dtype)) if s.word else s for s in known.stores]
     )
 
 
-def _cast_fold(line: KernelLine) -> KernelLine:
+def _prepare_line(line: KernelLine) -> KernelLine:
+    if line.kind == "load" and line.buffer is not None and line.buffer.counts:
+        return replace(line, kind="count")
     return replace(line, args=(_cast(line.args[0], line.dtype),)) if line.kind == "fold" else line
 
 
