@@ -71,7 +71,8 @@ class Grid:
         width = 4
         for x in self.accesses:
             stride = self.stride(x, group)
-            if x.places:
+            # elements at indices are anywhere, and numbers that count are computed
+            if x.places or (isinstance(x, KernelLine) and x.kind == "count"):
                 continue
             if stride not in (0, 1):
                 return 1
