@@ -16,7 +16,7 @@ import numpy as np
 from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
 
 from pullback.compile.cuda.preamble import PREAMBLE
-from pullback.compile.cuda.products.choose import choose_shape, staged_shape, tile_shape
+from pullback.compile.cuda.products.choose import choose_shape, middle_shape, tile_shape
 from pullback.compile.cuda.products.library import CANDIDATES, WORKSPACE_BYTES, LibraryPlan, can_take
 from pullback.compile.cuda.products.tile import (
     INSTRUCTIONS,
@@ -53,8 +53,8 @@ SHAPES = {
 MORE_SHAPES = tuple(
     TensorShape(high, wide, warps, chunk)
     for high, wide, warps, chunk in (
-        (1, 4, (1, 1, 8), 0), (2, 4, (1, 1, 4), 0), (2, 4, (1, 1, 8), 0), (1, 4, (2, 1, 4), 32), (2, 4, (1, 1, 8), 64),
-        (2, 4, (2, 1, 4), 32), (2, 4, (2, 2, 2), 32), (4, 4, (2, 2, 1), 16), (1, 2, (2, 2, 4), 32),
+        (1, 4, (1, 1, 8), 0), (2, 4, (1, 1, 4), 0), (2, 4, (1, 1, 8), 0), (4, 4, (1, 1, 4), 0), (2, 4, (2, 1, 4), 0),
+        (2, 4, (1, 1, 8), 64), (2, 4, (2, 1, 4), 32), (2, 4, (2, 2, 2), 32),
     )
 )  # fmt: skip
 
@@ -202,7 +202,7 @@ def measure(name: str, size: tuple[Any, ...], quick: bool) -> None:
     chosen = tile_shape(case.product)
     wanted = [chosen]
     if dtype == "float32":
-        wanted = list(dict.fromkeys((chosen, choose_shape(case.product), staged_shape(case.product))))
+        wanted = list(dict.fromkeys((chosen, choose_shape(case.product), middle_shape(case.product))))
     if dtype == "float32" and not quick:
         _, rows, columns = case.product.out.shape
         wanted += [s for s in MORE_SHAPES if s not in wanted and s.rows < 2 * rows and s.columns < 2 * columns]

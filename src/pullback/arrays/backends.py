@@ -54,9 +54,14 @@ def to_host(x: Any) -> Any:
     if not _is_cupy(x):
         return np.asarray(x)
     found = x.get()
+    raise_device_errors()
+    return found
+
+
+def raise_device_errors() -> None:
+    """Raise what programs on a device met, after one has waited for them."""
     for check in after_synchronization:
         check()
-    return found
 
 
 def namespace_of(arrays: Sequence[Any]) -> Any:

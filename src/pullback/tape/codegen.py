@@ -77,12 +77,13 @@ def _kernel_step(call: PlannedCall, accumulate: Accumulate) -> BackwardStep | No
     can_overwrite = program.outputs[0].spec == program.inputs[0].spec
 
     def step(kept: tuple[Any, ...], parents: tuple[Any, ...], bar: Any, waiting: Any) -> None:
-        alone = can_overwrite and sys.getrefcount(bar) == _BAR_ALONE and bar.base is None
+        alone = can_overwrite and sys.getrefcount(bar) == _BAR_ALONE_OUTSIDE and bar.base is None
         takers = [parents[i] for i in fed]
         held = [node.bar for node in takers]
-        adds = tuple([type(h) is type(bar) for h in held])
-        if adds != none and len(takers) > 1 and takers[0] is takers[1]:
-            adds = none  # the second share is added to the first
+        kind = type(bar)
+        adds = tuple([type(h) is kind for h in held])
+        if adds != none and len({*map(id, takers)}) < len(takers):
+            adds = none  # a later share is added to an earlier one
         if adds == none:
             found = shares_alone((bar, *kept), bar if alone else None)
         else:
@@ -264,8 +265,9 @@ def _bind_constant(value: Any, equation: Equation, names: dict[str, Any]) -> str
     return name
 
 
-def _count_own_references() -> tuple[int, int]:
-    """What `getrefcount` returns in a step for a `bar` and a held sum that only the engine refers to.
+def _count_own_references() -> tuple[int, int, int]:
+    """What `getrefcount` returns in a step for a `bar` and a held sum that only the engine refers to: of `bar` among
+    the arguments of a call, and by itself.
 
     Interpreters differ in which references they count, so the engine's loop is imitated with one array.
     """
@@ -275,6 +277,7 @@ def _count_own_references() -> tuple[int, int]:
 def step(kept, parents, bar, waiting):
     k1, = kept
     parent0, = parents
+    note(None, None, getrefcount(bar))
     t0 = note(bar, k1, getrefcount(bar))
     held = parent0.bar
     note(None, None, getrefcount(held))
@@ -285,7 +288,7 @@ def step(kept, parents, bar, waiting):
         bar = node.bar
         node.bar = None
         names["step"]((None,), (parent,), bar, None)
-    return counts[0], counts[1]
+    return counts[1], counts[0], counts[2]
 
 
-_BAR_ALONE, _HELD_ALONE = _count_own_references()
+_BAR_ALONE, _BAR_ALONE_OUTSIDE, _HELD_ALONE = _count_own_references()

@@ -14,13 +14,6 @@ SHARED_PRODUCT = 1 << 24
 LARGE_PRODUCT = 1 << 28
 #: Multiprocessors of the machines that this is tuned for, and the warps that keep one busy while memory is slow.
 MULTIPROCESSORS, _BUSY_WARPS = 132, 16
-#: Tiles whose arguments pass through shared memory, the largest first: they read the least.
-_STAGED = (
-    TensorShape(4, 4, (2, 2, 1), 16),
-    TensorShape(2, 4, (2, 2, 1), 16),
-    TensorShape(2, 4, (2, 1, 2), 32),
-    TensorShape(1, 4, (2, 1, 4), 32),
-)
 
 
 def count_multiplications(product: Product) -> int:
@@ -47,15 +40,28 @@ def choose_shape(product: Product) -> TileShape:
     return TensorShape(1, wide, (1, 1, -(-steps // -(-steps // warps))))
 
 
-def staged_shape(product: Product) -> TileShape:
-    """The shape for a product of middle size: the largest tile of which there are enough for the machine."""
-    enough = 3 * MULTIPROCESSORS // 4
-    return next((s for s in _STAGED if count_blocks(product, s.rows, s.columns) >= enough), _STAGED[-1])
+def middle_shape(product: Product) -> TileShape:
+    """The shape for a product of middle size: tiles of 32 by 32, and warps that each have some steps along K, whose
+    loads are all under way at once.
+    """
+    steps = -(-product.left.shape[-1] // 8)
+    return TensorShape(2, 4, (1, 1, min(8, max(1, -(-steps // 4)))))
+
+
+def row_shape(product: Product) -> TensorShape | None:
+    """A shape whose blocks have whole rows, 16 of them; None if there is none."""
+    rows, columns = product.out.shape[-2:]
+    if not uses_tensor_cores(product) or rows % 16 or columns not in (32, 64, 96, 128):
+        return None
+    across, steps = columns // 32, -(-product.left.shape[-1] // 8)
+    # threads go on with rows in groups of 128
+    deep = next((n for n in (8, 4, 2, 1) if n * across <= 16 and n * across % 4 == 0 and 2 * n <= max(steps, 8)), None)
+    return None if deep is None else TensorShape(1, 4, (1, across, deep))
 
 
 def tile_shape(product: Product) -> TileShape:
     is_small = count_multiplications(product) <= SMALL_PRODUCT or not uses_tensor_cores(product)
-    return choose_shape(product) if is_small else staged_shape(product)
+    return choose_shape(product) if is_small else middle_shape(product)
 
 
 def offered_shapes(product: Product) -> list[TileShape]:
