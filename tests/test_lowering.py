@@ -294,3 +294,38 @@ def test_the_cotangent_of_a_mean_over_an_axis_is_a_number():
     f = pb.grad(lambda x: pb.sum(pb.mean(pb.sin(x), axis=1)))
     assert len(pb.jit(f).lower(x)._compilation().specs) == 1
     np.testing.assert_allclose(pb.jit(f)(x), np.cos(x) / 30, rtol=1e-13)
+
+
+@pytest.fixture
+def gpu():
+    driver = pytest.importorskip("fake_cuda_driver")
+    if not driver.cuda_emulator.has_compiler():
+        pytest.skip("the emulator needs g++")
+    with driver.installed() as (cupy, _):
+        yield cupy
+
+
+def test_what_counts_an_axis_is_known_on_a_gpu_too(gpu):
+    """Labels are compared with places there, and shares of a mean are numbers."""
+    x, y = LOGITS[:, :500].astype(float), np.array([0, 3, 499, -2, 3, 17])
+    f = pb.value_and_grad(picked)
+    given = gpu.asarray(x), gpu.asarray(y)
+    compiled = pb.jit(f).lower(*given)._compilation()
+    assert compiled.target.name == "cuda"
+    assert len(compiled.planned.inputs) == 2
+    assert compiled.planned.arena < x.nbytes // 4
+    # numbers of places are computed, not read
+    assert all(b.kind != "constant" for launch in compiled.code.plan.actions for b in launch.buffers)
+    value, slope = pb.jit(f)(*given)
+    want, slopes = cross_entropy_one_by_one(x, y)
+    np.testing.assert_allclose(value.get(), want, rtol=1e-12)
+    np.testing.assert_allclose(slope.get(), slopes, rtol=1e-10, atol=1e-14)
+
+
+def test_captured_arrays_that_repeat_on_a_gpu(gpu):
+    row, x = rng.normal(size=6), rng.normal(size=(8, 6))
+    own = gpu.asarray(row)
+    wide = gpu.broadcast_to(own, (8, 6))
+    f = pb.jit(lambda x: x * wide + gpu.broadcast_to(gpu.asarray(2.5), (8, 6)).copy())
+    assert sorted(s.size for s in f.lower(gpu.asarray(x))._compilation().specs[1:]) == [6]
+    np.testing.assert_allclose(f(gpu.asarray(x)).get(), x * row + 2.5, rtol=1e-14)

@@ -4,7 +4,6 @@ import ast
 import contextlib
 import io
 import re
-import runpy
 from pathlib import Path
 
 import cuda_emulator
@@ -25,14 +24,7 @@ PAGES = sorted(
 #: The first line of a page whose code runs on a GPU only, or emulated.
 NEEDS_GPU = "<!-- The code of this page needs a GPU. -->\n"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-#: Settings for examples that take longer by default than a test should.
-SMALLER: dict[str, dict[str, int]] = {
-    "deep_equilibrium.py": {"epochs": 8},
-    "maml.py": {"steps": 600},
-    "pinn.py": {"steps": 800},
-    "transformer.py": {"steps": 600},
-    "wgan_gp.py": {"rounds": 1600},
-}
+EXTENSIONS = ROOT / "docs" / "_extensions"
 
 
 def blocks(page: Path) -> list[str]:
@@ -78,12 +70,27 @@ def test_a_wrong_comment_is_noticed():
         run("print(1 + 1)  # -> 3", ROOT / "README.md", {})
 
 
+@pytest.fixture
+def pictures(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))  # as for a script: one example imports another file
+    monkeypatch.syspath_prepend(str(EXTENSIONS))
+    import pictures
+
+    return pictures
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_examples_run(example, capsys, monkeypatch):
-    """Each says by an assertion of its own whether it worked."""
-    monkeypatch.syspath_prepend(str(example.parent))  # as for a script: one example imports another file
-    runpy.run_path(str(example))["main"](**SMALLER.get(example.name, {}))
+def test_examples_run_and_have_pictures(example, capsys, pictures):
+    """Each says by an assertion of its own whether it worked; its picture shows what it found."""
+    names, found = pictures.run_example(example)
     assert capsys.readouterr().out
+    if example.stem != "kalman_numpy":  # shown as a part of another
+        read_picture(pictures.PICTURES[example.stem](names, found))
+
+
+def test_the_gallery_shows_every_example():
+    cards = re.findall(r"^(\w+): ", (ROOT / "docs" / "examples.md").read_text(), re.MULTILINE)
+    assert sorted([*cards, "kalman_numpy"]) == [example.stem for example in EXAMPLES]
 
 
 def test_readme_links_lead_somewhere():
@@ -112,7 +119,7 @@ def test_chapters_of_the_tutorial_are_short():
 
 def test_the_figure_of_the_readme_shows_the_measured_tables(monkeypatch):
     pytest.importorskip("sphinx")
-    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_extensions"))
+    monkeypatch.syspath_prepend(str(EXTENSIONS))
     import charts
 
     assert charts.FIGURE.read_text() == charts.standalone("step-times"), "run python docs/_extensions/charts.py"

@@ -73,12 +73,16 @@ class FunctionWriter:
 
     def address(self, x: Access, coordinates: Coordinates, indexed: Sequence[str] = ()) -> str:
         assert x.buffer is not None
+        return f"{self.pointer(x.buffer)}[{self.place(x, coordinates, indexed)}]"
+
+    def place(self, x: Access, coordinates: Coordinates, indexed: Sequence[str] = ()) -> str:
+        """The number of an element in its buffer."""
         strides = {g: self.grid.stride(x, g) for g in coordinates}
         terms = [c if strides[g] == 1 else f"{c} * {strides[g]}" for g, c in coordinates.items() if strides[g]]
         terms += [p if s == 1 else f"{p} * {s}" for p, (s, _) in zip(indexed, x.places, strict=False)]
         if x.offset or not terms:
             terms.append(str(x.offset))
-        return f"{self.pointer(x.buffer)}[{' + '.join(terms)}]"
+        return " + ".join(terms)
 
     def vector_at(self, x: Access, coordinates: Coordinates, width: int) -> str:
         assert x.buffer is not None
@@ -125,6 +129,8 @@ class FunctionWriter:
     def _compute_line(self, words: CudaWords, line: KernelLine, known: Known, at: Coordinates) -> CudaValue:
         if line.kind == "number":
             return words.number(line.number, line.dtype)
+        if line.kind == "count":
+            return words.assign(self.place(line, at), line.dtype)
         args = [known[id(a)] for a in line.args]
         if line.kind == "gather":
             return self._gather(words, line, args, at)
@@ -143,8 +149,10 @@ class FunctionWriter:
     def _gather(self, words: CudaWords, line: KernelLine, indices: Sequence[CudaValue], at: Coordinates) -> CudaValue:
         places = self.indexed(words, line, indices)
         inside = " && ".join(f"{p} >= 0" for p in places)
+        assert line.buffer is not None
+        read = self.place if line.buffer.counts else self.address
         # memory of no elements has no address that could be read
-        text = self.address(line, at, places) if all(n for _, n in line.places) else "0"
+        text = read(line, at, places) if all(n for _, n in line.places) else "0"
         return words.assign(f"{inside} ? {text} : 0", line.dtype)
 
     # Stores

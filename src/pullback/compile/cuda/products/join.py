@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 
 from ...loop_ir import Blocks, Buffer, Kernel, KernelLine, Product, Step, Store, load_line
 from ..kernel.rewrites import change_lines
-from .choose import LARGE_PRODUCT, SMALL_PRODUCT, count_multiplications
+from .choose import LARGE_PRODUCT, SHARED_PRODUCT, count_multiplications
 from .copies import forward_copies
 from .order import Accesses, accesses_of, conflict
-from .tile import Tail, is_dense_load, scale_line
+from .split import count_parts, split_product
+from .tile import Tail, is_dense_load, scale_line, store_product
 
 #: A kernel of more points is worth a launch of its own, and so many steps at most share one.
 MAX_SHARED_POINTS = 1 << 18
@@ -110,30 +111,45 @@ def _join_tails(steps: list[Step]) -> list[list[Step]]:
     i = 0
     while i < len(steps):
         step = steps[i]
-        at = _next_use(steps, i) if isinstance(step, Product) and _is_worth_joining(step) else None
-        if at is not None and isinstance(step, Product):
-            kernel, between = steps[at], steps[i + 1 : at]
-            first, parts = _part_sums(kernel) if isinstance(kernel, Kernel) else (None, [])
-            if first is not None and find_tail(step, first, unread=True) is not None:
-                if not conflict(between, (first, *parts)):
-                    units.append([step, first])
-                    steps[i : at + 1] = [*parts, *between]
-                    continue
-                if id(step) not in moved and not conflict((step,), between):
-                    moved.add(id(step))
-                    steps[i : at + 1] = [*between, step, first, *parts]
-                    continue
-        units.append([step])
         i += 1
+        if not isinstance(step, Product) or not _is_worth_joining(step):
+            units.append([step])
+            continue
+        at = _next_use(steps, i, step.out.buffer)
+        first, sums = _part_sums(steps[at]) if at is not None else (None, [])
+        if at is None or first is None or find_tail(step, first, unread=True) is None:
+            units += _split_unit(step, None, False)
+            continue
+        between = steps[i:at]
+        if not conflict(between, (first, *sums)):
+            later = [*sums, *between, *steps[at + 1 :]]
+            units += _split_unit(step, first, _is_unread(step.out.buffer, later))
+            steps[i:] = later
+        elif id(step) not in moved and not conflict((step,), between):
+            moved.add(id(step))
+            steps[i - 1 : at + 1] = [*between, step, first, *sums]
+            i -= 1
+        else:
+            units += _split_unit(step, None, False)
     return units
 
 
-def _next_use(steps: Sequence[Step], number: int) -> int | None:
-    """The next step that uses what a product writes."""
-    step = steps[number]
-    assert isinstance(step, Product)
-    out = step.out.buffer
-    used = (j for j in range(number + 1, len(steps)) if out in steps[j].reads() or out in steps[j].writes())
+def _split_unit(product: Product, kernel: Kernel | None, unread: bool) -> list[list[Step]]:
+    """A product with its tail in one unit, or if K is cut, the parts and their sum in one each."""
+    parts = count_parts(product)
+    tail = store_product(product) if kernel is None else find_tail(product, kernel, unread)
+    if parts == 1 or tail is None:
+        return [[product] if kernel is None else [product, kernel]]
+    return [[step] for step in split_product(product, tail, parts)]
+
+
+def _is_unread(buffer: Buffer, later: Sequence[Step]) -> bool:
+    return buffer.kind == "arena" and not any(buffer in step.reads() for step in later)
+
+
+def _next_use(steps: Sequence[Step], start: int, buffer: Buffer) -> int | None:
+    """The next step that uses a buffer."""
+    used = (j for j in range(start, len(steps)) if buffer in steps[j].reads() or buffer in steps[j].writes())
     return next(used, None)
 
 
@@ -141,8 +157,10 @@ def _is_worth_joining(product: Product) -> bool:
     return count_multiplications(product) <= LARGE_PRODUCT
 
 
-def _part_sums(kernel: Kernel) -> tuple[Kernel | None, list[Kernel]]:
+def _part_sums(kernel: Step) -> tuple[Kernel | None, list[Kernel]]:
     """A kernel's plain stores, and each other one as a kernel that loads what those have stored."""
+    if not isinstance(kernel, Kernel):
+        return None, []
     plain = [s for s in kernel.stores if not s.word and not s.args]
     if not plain or kernel.inner:
         return None, []
@@ -202,5 +220,5 @@ def _add_unit(groups: list[_Group], unit: list[Step]) -> None:
 
 def _may_share(step: Step) -> bool:
     if isinstance(step, Product):
-        return count_multiplications(step) <= SMALL_PRODUCT
+        return count_multiplications(step) <= SHARED_PRODUCT
     return isinstance(step, Kernel) and step.division is None and 0 < math.prod(step.extents) <= MAX_SHARED_POINTS
