@@ -112,7 +112,10 @@ def test_conditions_that_are_plain_numbers():
     assert pb.nn.dropout(x, 1.0).tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int8", "int16", "int32", "int64", "uint8", "uint64", "float32"])
+DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint64", "float16", "float32", "complex64"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_scatters_of_every_dtype(dtype):
     places = np.array([0, 2, 0, 0])
     values = np.array([1, 1, 1, 0]).astype(dtype)
@@ -125,6 +128,13 @@ def test_scatters_of_every_dtype(dtype):
     found = scattered(cupy.asarray(values), cupy.asarray(places))
     assert found.dtype == expected.dtype
     assert found.tolist() == expected.tolist()
+    if dtype not in ("bool", "complex64"):
+        for reduce in ("amax", "amin"):
+            expected = pb.scatter_reduce(values[:3], 0, places[:3], values[1:], reduce=reduce)
+            there = (cupy.asarray(x) for x in (values[:3], places[:3], values[1:]))
+            x, index, moved = there
+            found = pb.scatter_reduce(x, 0, index, moved, reduce=reduce)
+            assert (found.dtype, found.tolist()) == (expected.dtype, expected.tolist())
 
 
 def test_mixed_devices_name_the_op_the_arguments_and_the_line():
@@ -166,6 +176,25 @@ def test_moves_in_every_mode():
     program = pb.stage(f)(x)
     assert [e.op.name for e in program.equations].count("to_device") == 2
     np.testing.assert_allclose(program(x), 9.0)
+
+
+def test_moves_in_compiled_functions():
+    """A program with two devices runs op by op; one on a GPU keeps its arrays there."""
+
+    def f(x):
+        return pb.sum(pb.sin(pb.asarray(x).to("cuda")) * 2).to("cpu")
+
+    x = np.arange(3.0)
+    np.testing.assert_allclose(pb.jit(f)(x), 2 * np.sin(x).sum())
+    np.testing.assert_allclose(pb.grad(pb.jit(f))(x), 2 * np.cos(x))
+    twice = pb.jit(lambda x: (pb.asarray(x) * 2).to("cpu") + 1)(cupy.asarray(x))
+    assert twice.tolist() == [1.0, 3.0, 5.0]
+    two = pb.jit(lambda x, y: (x * 2, y * 3))(cupy.asarray(x), x)
+    assert isinstance(two[0], cupy.ndarray)
+    assert isinstance(two[1], np.ndarray)
+    assert isinstance(pb.jit(lambda x, y: x * y)(cupy.asarray(x), np.array(2.0)), cupy.ndarray)
+    with pytest.raises(DeviceError, match=r"multiply: x is float64\[3\] on cuda:0, y is float64\[3\] on cpu"):
+        pb.jit(lambda x, y: x * y)(cupy.asarray(x), x)
 
 
 def test_a_move_to_where_a_tensor_lies_is_the_tensor():
@@ -384,6 +413,19 @@ def test_batches_on_a_device(prefetch):
         break  # leaving early ends the thread
     there = pb.data.batches(cupy.asarray(x), 2, device="cpu", prefetch=prefetch)
     assert all(isinstance(batch, np.ndarray) for batch in there)
+
+
+def test_threads_of_a_backward_pass_work_on_the_stream_of_its_caller():
+    seen = set()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        x = pb.ones(1 << 17, device="cuda", requires_grad=True)
+        branches = [pb.sin(x * float(i)) for i in range(4)]
+        for branch in branches:
+            branch.register_hook(lambda bar: seen.add((cupy.cuda.get_current_stream(), cupy.cuda.Device().id)))
+        pb.sum(sum(branches)).backward(workers=3)
+    assert seen == {(stream, 0)}
+    stream.synchronize()
 
 
 @pytest.mark.skipif(REAL, reason="wants streams that keep a log")

@@ -294,3 +294,60 @@ def test_the_cotangent_of_a_mean_over_an_axis_is_a_number():
     f = pb.grad(lambda x: pb.sum(pb.mean(pb.sin(x), axis=1)))
     assert len(pb.jit(f).lower(x)._compilation().specs) == 1
     np.testing.assert_allclose(pb.jit(f)(x), np.cos(x) / 30, rtol=1e-13)
+
+
+@pytest.fixture
+def gpu():
+    driver = pytest.importorskip("fake_cuda_driver")
+    if not driver.cuda_emulator.has_compiler():
+        pytest.skip("the emulator needs g++")
+    with driver.installed() as (cupy, _):
+        yield cupy
+
+
+def test_what_counts_an_axis_is_known_on_a_gpu_too(gpu):
+    """Labels are compared with places there, and shares of a mean are numbers."""
+    x, y = LOGITS[:, :500].astype(float), np.array([0, 3, 499, -2, 3, 17])
+    f = pb.value_and_grad(picked)
+    given = gpu.asarray(x), gpu.asarray(y)
+    compiled = pb.jit(f).lower(*given)._compilation()
+    assert compiled.target.name == "cuda"
+    assert len(compiled.planned.inputs) == 2
+    assert compiled.planned.arena < x.nbytes // 4
+    # numbers of places are computed, not read
+    assert all(b.kind != "constant" for launch in compiled.code.plan.actions for b in launch.buffers)
+    value, slope = pb.jit(f)(*given)
+    want, slopes = cross_entropy_one_by_one(x, y)
+    np.testing.assert_allclose(value.get(), want, rtol=1e-12)
+    np.testing.assert_allclose(slope.get(), slopes, rtol=1e-10, atol=1e-14)
+
+
+def test_captured_arrays_that_repeat_on_a_gpu(gpu):
+    row, x = rng.normal(size=6), rng.normal(size=(8, 6))
+    own = gpu.asarray(row)
+    wide = gpu.broadcast_to(own, (8, 6))
+    f = pb.jit(lambda x: x * wide + gpu.broadcast_to(gpu.asarray(2.5), (8, 6)).copy())
+    assert sorted(s.size for s in f.lower(gpu.asarray(x))._compilation().specs[1:]) == [6]
+    np.testing.assert_allclose(f(gpu.asarray(x)).get(), x * row + 2.5, rtol=1e-14)
+
+
+UPDATES = {
+    "a bias": (lambda b, x: b - 0.1 * pb.sum(x, axis=0), (6,), 1),
+    "a mean": (lambda b, x: b + pb.mean(x), (), 1),
+    "two sums": (lambda b, x: b * pb.sum(x, axis=0) + pb.sum(pb.sin(x), axis=0), (6,), 1),
+    "a largest": (lambda b, x: pb.exp(b - pb.max(x, axis=0)), (6,), 1),
+    "whole numbers": (lambda b, x: b + pb.sum(x > 0, axis=0), (6,), 1),
+    "shifted places": (lambda b, x: b + pb.flip(pb.sum(x, axis=0)), (6,), 2),
+    "another shape": (lambda b, x: b + pb.sum(x, axis=0)[:, None], (6, 3), 2),
+}
+
+
+@pytest.mark.parametrize("donated", [(), (0,)], ids=["new", "in place"])
+@pytest.mark.parametrize("name", UPDATES)
+def test_what_follows_a_sum_shares_its_launch(gpu, name, donated):
+    f, shape, most = UPDATES[name]
+    b, x = rng.normal(size=shape), rng.normal(size=(9, 6))
+    jitted = pb.jit(f, donate_argnums=donated)
+    given = gpu.asarray(b), gpu.asarray(x)
+    assert len(jitted.lower(*given)._compilation().code.plan.actions) <= most
+    np.testing.assert_allclose(jitted(*given).get(), f(b, x), rtol=1e-12, atol=1e-12)

@@ -124,7 +124,7 @@ MISTAKES = {
     ),
     "item in jit": (lambda: pb.jit(lambda x: x.item())(2.0), errors.ConversionError, ["item()", "static", "{here}"]),
     "float in jit": (lambda: pb.jit(lambda x: float(x))(2.0), errors.ConversionError, ["float()", "static", "{here}"]),
-    "gpu": (lambda: leaf(3).to_device("gpu"), errors.DeviceError, ["'gpu'", "'cuda:0'"]),
+    "another device": (lambda: leaf(3).to_device("tpu"), errors.DeviceError, ["'tpu'", "'cuda:0'"]),
     "arrays in an optimizer": (
         lambda: pb.optim.SGD([np.ones(3)], lr=0.1), errors.ArgumentError, ["params[0]", "pb.tensor"],
     ),

@@ -6,10 +6,11 @@ import io
 import re
 from pathlib import Path
 
+import cuda_emulator
+import fake_cuda_driver
+import gpu
 import pytest
 from pages import read_picture
-
-from pullback.tools.gpu_check import count_gpus
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -20,7 +21,7 @@ PAGES = sorted(
     for path in (ROOT / folder).glob("*.md")
     if BLOCK.search(path.read_text())
 )
-#: The first line of a page whose code runs on a GPU only.
+#: The first line of a page whose code runs on a GPU only, or emulated.
 NEEDS_GPU = "<!-- The code of this page needs a GPU. -->\n"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 EXTENSIONS = ROOT / "docs" / "_extensions"
@@ -50,12 +51,18 @@ def test_readme_blocks_stand_alone(number):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_docs_pages_run_top_to_bottom(page):
     namespace: dict[str, object] = {}
-    for block in blocks(page):
-        compile(block, str(page), "exec")
-    if page.read_text().startswith(NEEDS_GPU) and not count_gpus():
-        pytest.skip("no GPU")
-    for block in blocks(page):
-        run(block, page, namespace)
+    with gpu_or_emulator() if page.read_text().startswith(NEEDS_GPU) else contextlib.nullcontext():
+        for block in blocks(page):
+            run(block, page, namespace)
+
+
+def gpu_or_emulator() -> contextlib.AbstractContextManager[object]:
+    """CuPy, of a GPU or emulated."""
+    if gpu.REAL:
+        return contextlib.nullcontext()
+    if not cuda_emulator.has_compiler():
+        pytest.skip("no GPU, and no g++ to emulate one")
+    return fake_cuda_driver.installed()
 
 
 def test_a_wrong_comment_is_noticed():

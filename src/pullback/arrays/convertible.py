@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import ConversionError, DtypeError, ShapeError
-from .backends import device_of, is_array, to_host
+from .backends import device_of, is_array, raise_device_errors, to_host
 from .conversion_advice import advise_on_conversion, loses_derivative
 from .node import Node, depends_on_running_call
 from .protect import owned_copy, read_only_view
@@ -152,7 +152,10 @@ class ConvertibleValue(Value):
                 f"the truth of a tensor of shape {self.shape} is ambiguous.\n  Use pb.any(x) or pb.all(x)."
             )
         self.note_numbers()
-        return bool(self.value)
+        found = bool(self.value)
+        if type(self.value) is not np.ndarray:
+            raise_device_errors()
+        return found
 
     def __format__(self, form: str) -> str:
         if not form:

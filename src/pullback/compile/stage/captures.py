@@ -80,8 +80,9 @@ def _drop_repeats(x: Any, is_constant: bool) -> Any:
         return x
     # what may be written to repeats itself for certain only where its memory does
     axes = _repeating_axes(x) if is_constant else {i for i, n in enumerate(x.shape) if n > 1 and not x.strides[i]}
-    if is_constant and type(x) is _ndarray and all(n == 1 or i in axes for i, n in enumerate(x.shape)):
-        return np.array(x[(0,) * x.ndim]) if _has_bits(x) else x
+    if is_constant and _has_bits(x) and all(n == 1 or i in axes for i, n in enumerate(x.shape)):
+        number = x[(0,) * x.ndim]
+        return np.array(number) if type(x) is _ndarray else number.copy()
     small = x[tuple(slice(0, 1) if i in axes else slice(None) for i in range(x.ndim))] if axes else x
     return small.copy() if is_constant and axes else small
 

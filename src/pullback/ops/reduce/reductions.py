@@ -74,10 +74,9 @@ _sum = linear(
 )
 
 
-def _refuse_out(out: Any, what: str) -> None:
-    """`out` is there for callers that pass NumPy's parameters in order, as `cupy.sum(x)` does."""
-    if out is not None:
-        raise ArgumentError(f"{what}: out= would overwrite a value, and values never change.\n  Use the result.")
+def _out_error(what: str) -> ArgumentError:
+    """For `out`, which is there for callers that pass NumPy's parameters in order, as `cupy.sum(x)` does."""
+    return ArgumentError(f"{what}: out= would overwrite a value, and values never change.\n  Use the result.")
 
 
 _sum_outcomes = Outcomes()
@@ -106,9 +105,10 @@ def sum(
     """
     if others:
         refuse_keywords(sum, others)
-    if type(x) is Tensor and (run := _sum_outcomes.find(x, axis, dtype, out, keepdims, initial, where)) is not None:
+    if out is not None:
+        raise _out_error("sum")
+    if type(x) is Tensor and (run := _sum_outcomes.find(x, axis, dtype, keepdims, initial, where)) is not None:
         return run(x)
-    _refuse_out(out, "sum")
     x = as_value(x)
     if dtype is not None:
         x = reshaping.astype(x, dtype)
@@ -158,7 +158,8 @@ def mean(
         total = sum(x, axis=axis, keepdims=keepdims)
         if total.spec.plain is not None and total.value.size:
             return _caller_divide(total, x.value.size // total.value.size)
-    _refuse_out(out, "mean")
+    if out is not None:
+        raise _out_error("mean")
     return _mean_general(x, axis, dtype, keepdims, where)
 
 
@@ -352,9 +353,10 @@ def prod(
     """
     if others:
         refuse_keywords(prod, others)
-    if type(x) is Tensor and (run := _prod_outcomes.find(x, axis, dtype, out, keepdims, initial, where)) is not None:
+    if out is not None:
+        raise _out_error("prod")
+    if type(x) is Tensor and (run := _prod_outcomes.find(x, axis, dtype, keepdims, initial, where)) is not None:
         return run(x)
-    _refuse_out(out, "prod")
     x = as_value(x)
     if dtype is not None:
         x = reshaping.astype(x, dtype)
@@ -444,9 +446,10 @@ def max(
     """
     if others:
         refuse_keywords(max, others)
-    if type(x) is Tensor and (run := _max_outcomes.find(x, axis, out, keepdims, initial, where)) is not None:
+    if out is not None:
+        raise _out_error("max")
+    if type(x) is Tensor and (run := _max_outcomes.find(x, axis, keepdims, initial, where)) is not None:
         return run(x)
-    _refuse_out(out, "max")
     return _extreme(_max, pointwise.maximum, x, axis, keepdims, initial, where)
 
 
@@ -475,9 +478,10 @@ def min(
     """
     if others:
         refuse_keywords(min, others)
-    if type(x) is Tensor and (run := _min_outcomes.find(x, axis, out, keepdims, initial, where)) is not None:
+    if out is not None:
+        raise _out_error("min")
+    if type(x) is Tensor and (run := _min_outcomes.find(x, axis, keepdims, initial, where)) is not None:
         return run(x)
-    _refuse_out(out, "min")
     return _extreme(_min, pointwise.minimum, x, axis, keepdims, initial, where)
 
 

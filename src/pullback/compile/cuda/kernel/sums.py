@@ -21,6 +21,7 @@ DEEP_TILE = (32, 32)
 KEPT, FOLDED = range(2)
 #: So many blocks, each with so many steps for each thread, use all of the memory's bandwidth.
 WANTED_BLOCKS = 1056
+FEW_POINTS = 1 << 17
 LEAST_STEPS = 4
 
 
@@ -44,17 +45,33 @@ class _Shape:
         return self.places if self.is_across else count_blocks(self.places, TILE[0] * self.width)
 
 
-def render_sums(kernel: Kernel, alignments: Mapping[Buffer, int], divides: bool = True) -> list[FunctionLaunch]:
-    """Folding stores that keep the same axes, and stores of points beside them; unless it `divides`, in one launch."""
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """A launch that folds; where several blocks share a place, into `partial`, each with all places for each part."""
+
+    launch: FunctionLaunch
+    folds: list[Store]
+    kept: list[int]
+    partial: list[Buffer]
+
+
+def divide_sums(kernel: Kernel, alignments: Mapping[Buffer, int], divides: bool = True) -> Sums:
+    """Folding stores that keep the same axes, and stores of points beside them."""
     folds = [s for s in kernel.stores if s.word]
     kept = [i for i, n in enumerate(kernel.extents) if n != 1 and any(s.strides[i] for s in folds)]
     grid = Grid(kernel, [KEPT if i in kept else FOLDED for i in range(len(kernel.extents))], alignments)
     shape = _choose_shape(grid, divides)
-    if shape.chunks == 1:
-        return [_SumWriter(grid, shape, folds, None).render()]
-    partial = [Buffer("scratch", shape.chunks * shape.places, s.buffer.dtype) for s in folds]
-    found = _SumWriter(grid, shape, folds, partial).render()
-    return [found, *combine_partial_sums(kernel, kept, folds, partial, alignments)]
+    several, size = shape.chunks > 1, shape.chunks * shape.places
+    partial = [Buffer("scratch", size, s.buffer.dtype) for s in folds if several]
+    return Sums(_SumWriter(grid, shape, folds, partial).render(), folds, kept, partial)
+
+
+def render_sums(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[FunctionLaunch]:
+    """The launches of `divide_sums`, with those that fold the parts."""
+    sums = divide_sums(kernel, alignments)
+    if not sums.partial:
+        return [sums.launch]
+    return [sums.launch, *combine_partial_sums(kernel, sums.kept, sums.folds, sums.partial, alignments)]
 
 
 def combine_partial_sums(
@@ -75,7 +92,7 @@ def combine_partial_sums(
         Store(x, s.buffer, (0, *(s.strides[i] for i in kept)), s.offset, s.word, (), (), s.accumulates, points)
         for x, s in zip(loads, folds, strict=True)
     ]
-    return render_sums(Kernel((parts, *extents), 0, loads, stores), alignments, divides=False)
+    return [divide_sums(Kernel((parts, *extents), 0, loads, stores), alignments, divides=False).launch]
 
 
 def _choose_shape(grid: Grid, divides: bool) -> _Shape:
@@ -90,10 +107,12 @@ def _choose_shape(grid: Grid, divides: bool) -> _Shape:
         if steps == 1 and divides:
             threads, least = (64, 1), 64
     else:
-        width = 1 if places <= TILE[0] * width // 2 else width
+        # few points are shared by many threads
+        width = 1 if not divides or places * points < FEW_POINTS or places <= TILE[0] * width // 2 else width
         blocks = count_blocks(places, TILE[0] * width)
         threads, least = TILE if divides or points < 256 else DEEP_TILE, 4 * steps * TILE[1]
-    chunks = max(1, min(count_blocks(WANTED_BLOCKS, blocks), points // least)) if divides else 1
+    most = points // least if steps > 1 else count_blocks(points, least)
+    chunks = max(1, min(count_blocks(WANTED_BLOCKS, blocks), most)) if divides else 1
     unit = threads[0] * width if is_across else 1
     part = count_blocks(points, chunks * unit) * unit
     return _Shape(is_across, width, threads, places, points, part, count_blocks(points, part))
@@ -102,7 +121,7 @@ def _choose_shape(grid: Grid, divides: bool) -> _Shape:
 class _SumWriter:
     """The function that folds points, into their places or into the parts of blocks."""
 
-    def __init__(self, grid: Grid, shape: _Shape, folds: Sequence[Store], partial: Sequence[Buffer] | None) -> None:
+    def __init__(self, grid: Grid, shape: _Shape, folds: Sequence[Store], partial: Sequence[Buffer]) -> None:
         self.grid, self.shape, self.folds, self.partial = grid, shape, folds, partial
         self.writer = FunctionWriter(grid)
         self.totals = [self.writer.name("f") for _ in folds]
@@ -146,7 +165,7 @@ class _SumWriter:
         by = shape.threads[0] * shape.width if shape.is_across else shape.threads[1]
         return [
             f"const I end = min((I){shape.points}, (I)(blockIdx.y + 1) * {shape.part});",
-            f"#pragma unroll {grid.unroll(shape.width)}",
+            f"#pragma unroll {grid.unroll(len(grid.lines), shape.width)}",
             f"for (I j = (I)blockIdx.y * {shape.part} + {first}; j < end; j += {by}) {{",
             *("  " + x for x in (*split, *text)),
             "}",
@@ -178,7 +197,7 @@ class _SumWriter:
         for number in range(self.own):
             place = "k" if self.own == 1 else f"(k + {number})"
             totals = [self._total(total, str(number)) for total in self.totals]
-            if self.partial is None:
+            if not self.partial:
                 split, at = writer.split_counter(self.grid.groups_on(KEPT), place)
                 found += [*split, *(_store_total(writer, s, t, at) for s, t in zip(self.folds, totals, strict=True))]
                 continue

@@ -120,7 +120,7 @@ class _WindowWriter:
         head: list[str] = []
         for number, pair in enumerate(self.pairs):
             first, second = (self.group_of[a] for a in pair.axes)
-            a, b, rest = (self.writer.name(x) for x in "cbr")
+            a, b, rest = (self.writer.name(x) for x in "cwr")
             inside |= {first: a, second: b}
             count, step = self.grid.sizes[first], pair.steps[0]
             fits = f"{rest} < 0 || {a} >= {count}" + (f" || {rest} % {step}" if step != 1 else "")
