@@ -63,8 +63,8 @@ PAGES = {
 #: Titles of sections whose modules are called otherwise.
 TITLES = {
     "contract": "Products", "functions": "Other functions", "reduce": "Reductions", "index": "Indexing",
-    "order": "Sorting", "window": "Windows", "shape": "Shapes", "Linalg": "Functions", "Fft": "Functions", "Cuda": "Functions",
-    "Optim": "Types", "Interop": "Interoperability", "dtype_info": "About dtypes", "fusion": "Fusion",
+    "order": "Sorting", "window": "Windows", "shape": "Shapes", "Linalg": "Functions", "Fft": "Functions",
+    "Cuda": "Functions", "Optim": "Types", "Interop": "Interoperability", "dtype_info": "About dtypes",
 }  # fmt: skip
 #: Folders of the pages of names, by whether they begin with a capital letter: `nn.Fold` and `nn.fold` differ in case
 #: alone, which some file systems do not see.
