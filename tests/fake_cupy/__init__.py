@@ -241,6 +241,7 @@ def _make_modules() -> dict[str, types.ModuleType]:
         "cuda": types.SimpleNamespace(
             Device=Device, Stream=_Stream, Event=_Event, runtime=_runtime(),
             get_current_stream=lambda: _streams.entered[-1],
+            alloc_pinned_memory=lambda size: memoryview(bytearray(size)),
         ),
     }  # fmt: skip
     for name, value in own.items():
