@@ -51,6 +51,7 @@ class FunctionWriter:
         self.notes_faults = False
 
     def name(self, letter: str) -> str:
+        assert letter != "b", "pointers have this letter, and are renamed by it"
         return f"{letter}{next(self.counter)}"
 
     def pointer(self, buffer: Buffer) -> str:
