@@ -94,6 +94,8 @@ class _Module:
         self, unit: Unit, shifts: Mapping[Buffer, int], alignments: Mapping[Buffer, int]
     ) -> list[list[FunctionLaunch | LibraryProduct]]:
         """Each way to do a unit: tiles that take the tail in, or the library and then the tail's kernel."""
+        if unit.joined is not None:
+            return [[*render_kernel(unit.joined, alignments)]]
         product, *rest = unit.steps
         after = [x for kernel in rest if isinstance(kernel, Kernel) for x in render_kernel(kernel, alignments)]
         if isinstance(product, Kernel):

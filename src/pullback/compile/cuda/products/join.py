@@ -13,11 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...loop_ir import Blocks, Buffer, Kernel, KernelLine, Product, Step, Store, load_line, row_major_strides
+from ..kernel.followers import join_follower
 from ..kernel.rewrites import change_lines
 from .choose import LARGE_PRODUCT, SHARED_PRODUCT, count_multiplications, row_shape
 from .copies import forward_copies, read_sources
 from .order import Accesses, accesses_of, conflict
 from .split import count_parts, split_product
+from .sums import join_sums
 from .tile import Tail, is_dense_load, scale_line, store_product
 
 #: A kernel of more points is worth a launch of its own, and so many steps at most share one.
@@ -27,7 +29,7 @@ MAX_SHARED_STEPS = 24
 
 def group_steps(steps: Sequence[Step]) -> list[Step]:
     """The steps in groups, each of which may be one launch."""
-    units = _join_tails(forward_copies(read_sources(steps)))
+    units = join_sums(_join_tails(forward_copies(read_sources(steps))))
     groups: list[_Group] = []
     for unit in units:
         _add_unit(groups, unit)
@@ -48,6 +50,8 @@ class Unit:
 
     steps: tuple[Kernel | Product, ...]
     tail: Tail | None = None
+    #: Of sums and what follows them: the kernel that does both.
+    joined: Kernel | None = None
 
 
 def split_stages(group: Blocks) -> list[list[Unit]]:
@@ -70,6 +74,12 @@ def _split_units(group: Blocks) -> Iterator[Unit]:
             tail = find_tail(step, steps[i + 1], step.out.buffer in group.unread)
             if tail is not None or takes_rows(step, steps[i + 1]):
                 yield Unit((step, steps[i + 1]), tail)
+                i += 2
+                continue
+        if i + 1 < len(steps) and isinstance(step, Kernel) and isinstance(follower := steps[i + 1], Kernel):
+            joined = join_follower(step, follower, group.unread)
+            if joined is not None:
+                yield Unit((step, follower), joined=joined)
                 i += 2
                 continue
         yield Unit((step,))
