@@ -243,7 +243,11 @@ def torch_graph(call: Callable[[], None]) -> Callable[[], None]:
     with torch.cuda.graph(graph, stream=stream, capture_error_mode="relaxed"):
         call()
     torch.cuda.synchronize()
-    return graph.replay
+
+    def replay(arguments: Callable[[], None] = call) -> None:  # a graph does not keep what it reads alive
+        graph.replay()
+
+    return replay
 
 
 # JAX

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -149,6 +149,24 @@ def device_count(what: str) -> int:
 def device_context(device: str) -> Any:
     """A context in which CuPy makes its arrays on this device and not on the current one."""
     return nullcontext() if device == "cpu" else importlib.import_module("cupy").cuda.Device(int(device[5:]))
+
+
+class StreamPlace(NamedTuple):
+    """A GPU and a stream of CuPy, which are current in one thread."""
+
+    device: int
+    stream: Any
+
+    @contextmanager
+    def enter(self) -> Iterator[None]:
+        """Make them current in the thread that runs this, so that its work stays in order with that of the other."""
+        with sys.modules["cupy"].cuda.Device(self.device), self.stream:
+            yield
+
+
+def current_place() -> StreamPlace:
+    """Where work of this thread runs."""
+    return StreamPlace(current_gpu(), sys.modules["cupy"].cuda.get_current_stream())
 
 
 def move_array(array: Any, device: str) -> Any:
