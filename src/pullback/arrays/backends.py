@@ -72,15 +72,22 @@ def namespace_of(arrays: Sequence[Any]) -> Any:
     return np
 
 
-def is_number(x: Any) -> bool:
-    """Whether x counts as a number beside arrays on any device: a scalar, or an array without axes on the CPU."""
-    return isinstance(x, _SCALARS) or (isinstance(x, np.ndarray) and not x.ndim)
-
-
-def gpu_of(arrays: Sequence[Any]) -> int | None:
-    """The number of the one GPU that all arrays lie on, numbers apart; None where they lie on several devices."""
-    found = {x.device.id if _is_cupy(x) else -1 for x in arrays if not is_number(x)}
-    return found.pop() if len(found) == 1 else None
+def find_gpu(arrays: Sequence[Any]) -> tuple[int | None, bool]:
+    """The number of the one GPU that all arrays lie on, None where they lie on several devices; and whether arrays of
+    NumPy are among them that count as numbers, since they have no axes.
+    """
+    kind, device, has_numbers = sys.modules["cupy"].ndarray, None, False
+    for x in arrays:
+        if isinstance(x, kind):
+            here = x.data.device_id
+            if device is not None and here != device:
+                return None, False
+            device = here
+        elif isinstance(x, (np.ndarray, np.generic)):
+            if x.ndim:
+                return None, False
+            has_numbers = True
+    return device, has_numbers
 
 
 def as_gpu_operands(arrays: Sequence[Any], by_value: bool) -> list[Any]:
