@@ -1,5 +1,8 @@
 """The GPU's text, run here: programs rendered to CUDA C and executed thread by thread equal eager calls."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 from composed_modes import find_fault
@@ -40,8 +43,8 @@ def compare(f, *args, rtol=1e-9):
 def launches_of(f, *args):
     """The texts of functions that a program launches, by the order of launches."""
     code = pb.jit(f).lower(*args).code.compilation.code
-    bodies = {name: code.text.split(f" {name}(")[1].split('extern "C"')[0] for name in _names(code.plan)}
-    return [bodies[name] for name in _names(code.plan)]
+    functions = {x.split("(")[1].split(" ")[-1]: x for x in code.text.split('extern "C" ')[1:]}
+    return [functions[name] for name in _names(code.plan)]
 
 
 def _names(plan):
@@ -243,3 +246,27 @@ def test_the_order_of_blocks_and_threads_changes_no_bit():
         assert run_code(c.code, c.planned, arrays, outputs, backwards) == 0
         found.append([a.tobytes() for a in outputs])
     assert found[0] == found[1]
+
+
+# What a reader sees
+
+
+GOLDEN = Path(__file__).parent / "golden" / "data" / "cuda_kernels.cu"
+SHOWN = {
+    "elementwise: a vector for each thread": (lambda x, y: pb.tanh(x * 2) + y, (64, 8), (8,)),
+    "softmax of rows: a part of a warp each": (lambda x: pb.nn.softmax(x), (96, 40)),
+    "sums over the first axis": (lambda x: pb.sum(x * x, axis=0), (40, 96)),
+    "a transposition, through tiles": (lambda x: pb.permute_dims(x, (1, 0)) + 1, (160, 192)),
+}
+
+
+def test_golden_texts():
+    """The text of a few kernels; rewritten with PULLBACK_REWRITE_GOLDEN=1."""
+    parts = []
+    for title, (f, *shapes) in SHOWN.items():
+        args = [normal(*shape, dtype=np.float32) for shape in shapes]
+        parts += [f"// {title}\n", *(f"{text.rstrip()}\n" for text in launches_of(f, *args)), "\n"]
+    found = "\n".join(parts)
+    if os.environ.get("PULLBACK_REWRITE_GOLDEN"):
+        GOLDEN.write_text(found)
+    assert found == GOLDEN.read_text()

@@ -331,6 +331,21 @@ def test_heads_of_attention_are_read_and_written_in_place(monkeypatch):
 
 
 @needs_compiler
+@pytest.mark.parametrize(("rows", "columns", "depth"), [(16, 64, 9), (48, 128, 40), (32, 32, 70), (17, 64, 9)])
+def test_what_goes_through_the_rows_of_a_product_goes_on_with_them(monkeypatch, rows, columns, depth):
+    rng = np.random.default_rng(12)
+    x, w, b = (rng.standard_normal(s).astype("f4") for s in ((2, rows, depth), (depth, columns), (columns,)))
+
+    def f(x, w, b):
+        z = x @ w
+        return pb.nn.softmax(z + b, axis=-1), z[:, 0]
+
+    compare_with_cpu(monkeypatch, f, (x, w, b))
+    found = compare_with_cpu(monkeypatch, lambda x, w, b: pb.nn.layer_norm(x @ w, b, b) * 2, (x, w, b))
+    assert len(found) == (1 if rows % 16 == 0 else 2)
+
+
+@needs_compiler
 def test_a_product_that_is_used_again_is_stored_beside_its_tail(monkeypatch):
     rng = np.random.default_rng(10)
     x, w = rng.standard_normal((5, 7)).astype("f4"), rng.standard_normal((7, 6)).astype("f4")
@@ -375,3 +390,17 @@ def test_steps_that_write_parts_of_a_buffer_may_run_side_by_side():
 def test_a_training_step_is_a_few_launches(monkeypatch):
     args = make_step(np.random.default_rng(7), (20, 17, 9, 5), 19)
     assert len(compare_with_cpu(monkeypatch, gelu_step, args, (0,))) <= 7
+
+
+@needs_compiler
+def test_factors_and_copies_of_a_products_arguments_are_its_own(monkeypatch):
+    rng = np.random.default_rng(13)
+    x, y = rng.standard_normal((3, 8, 2, 16)).astype("f4"), rng.standard_normal((3, 8, 2, 16)).astype("f4")
+
+    def scores(x, y):
+        q, k = pb.transpose(x, (0, 2, 1, 3)) * 0.25, pb.transpose(y, (0, 2, 3, 1))
+        return q @ k, pb.sum(q @ k * k[..., :8, :])
+
+    found = compare_with_cpu(monkeypatch, lambda x, y: scores(x, y)[0], (x, y))
+    assert len(found) == 1
+    compare_with_cpu(monkeypatch, pb.grad(lambda x, y: scores(x, y)[1], argnums=(0, 1)), (x, y))

@@ -415,6 +415,19 @@ def test_batches_on_a_device(prefetch):
     assert all(isinstance(batch, np.ndarray) for batch in there)
 
 
+def test_threads_of_a_backward_pass_work_on_the_stream_of_its_caller():
+    seen = set()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        x = pb.ones(1 << 17, device="cuda", requires_grad=True)
+        branches = [pb.sin(x * float(i)) for i in range(4)]
+        for branch in branches:
+            branch.register_hook(lambda bar: seen.add((cupy.cuda.get_current_stream(), cupy.cuda.Device().id)))
+        pb.sum(sum(branches)).backward(workers=3)
+    assert seen == {(stream, 0)}
+    stream.synchronize()
+
+
 @pytest.mark.skipif(REAL, reason="wants streams that keep a log")
 def test_copies_ahead_wait_for_memory_and_the_work_waits_for_copies():
     log = cupy.cuda.Stream.log

@@ -329,3 +329,25 @@ def test_captured_arrays_that_repeat_on_a_gpu(gpu):
     f = pb.jit(lambda x: x * wide + gpu.broadcast_to(gpu.asarray(2.5), (8, 6)).copy())
     assert sorted(s.size for s in f.lower(gpu.asarray(x))._compilation().specs[1:]) == [6]
     np.testing.assert_allclose(f(gpu.asarray(x)).get(), x * row + 2.5, rtol=1e-14)
+
+
+UPDATES = {
+    "a bias": (lambda b, x: b - 0.1 * pb.sum(x, axis=0), (6,), 1),
+    "a mean": (lambda b, x: b + pb.mean(x), (), 1),
+    "two sums": (lambda b, x: b * pb.sum(x, axis=0) + pb.sum(pb.sin(x), axis=0), (6,), 1),
+    "a largest": (lambda b, x: pb.exp(b - pb.max(x, axis=0)), (6,), 1),
+    "whole numbers": (lambda b, x: b + pb.sum(x > 0, axis=0), (6,), 1),
+    "shifted places": (lambda b, x: b + pb.flip(pb.sum(x, axis=0)), (6,), 2),
+    "another shape": (lambda b, x: b + pb.sum(x, axis=0)[:, None], (6, 3), 2),
+}
+
+
+@pytest.mark.parametrize("donated", [(), (0,)], ids=["new", "in place"])
+@pytest.mark.parametrize("name", UPDATES)
+def test_what_follows_a_sum_shares_its_launch(gpu, name, donated):
+    f, shape, most = UPDATES[name]
+    b, x = rng.normal(size=shape), rng.normal(size=(9, 6))
+    jitted = pb.jit(f, donate_argnums=donated)
+    given = gpu.asarray(b), gpu.asarray(x)
+    assert len(jitted.lower(*given)._compilation().code.plan.actions) <= most
+    np.testing.assert_allclose(jitted(*given).get(), f(b, x), rtol=1e-12, atol=1e-12)

@@ -36,7 +36,7 @@ found = [
     pb.jit(pb.grad(lambda k: pb.sum(pb.nn.conv2d(image, k) ** 2)))(kernel),
     w.grad.numpy(), network.weight.detach().numpy()[:0],
 ]
-print(pb.memory.release(), pb.memory.resident(), pb.memory.peak_resident() >= 0)
+print(pb.memory.release(), 0 <= pb.memory.resident() <= pb.memory.peak_resident())
 np.savez(OUT, *found)
 """
 
@@ -56,7 +56,7 @@ def test_without_threads_of_the_system_results_are_the_same(tmp_path):
     pytest.importorskip("llvmlite")
     said, found = run_program(tmp_path, "portable", PULLBACK_PORTABLE="1")
     _, expected = run_program(tmp_path, "native", PULLBACK_NUM_THREADS="1")
-    assert said == ["False", "0", "True"]
+    assert said == ["False", "True"]
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -77,11 +77,12 @@ def test_cores_are_counted_where_a_process_cannot_be_bound_to_some(monkeypatch):
 
 def test_the_peak_of_memory_is_known_without_proc(monkeypatch):
     monkeypatch.setenv("PULLBACK_PORTABLE", "1")
-    assert process_memory.resident() == 0
     if process_memory.resource is not None:
         assert process_memory.peak_resident() > 1 << 20
+        # a system that tells the peak alone
+        assert 1 << 20 < process_memory.resident() <= process_memory.peak_resident()
     monkeypatch.setattr(process_memory, "resource", None)
-    assert process_memory.peak_resident() == 0
+    assert process_memory.peak_resident() == process_memory.resident() == 0
 
 
 def test_fields_are_found_where_annotations_are_computed_late(monkeypatch):

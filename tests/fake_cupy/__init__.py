@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import threading
 import types
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -148,9 +149,11 @@ class _Stream:
     def __init__(self, non_blocking: bool = False) -> None: ...
 
     def __enter__(self) -> _Stream:
+        _streams.entered = [*_streams.entered, self]
         return self
 
-    def __exit__(self, *error: Any) -> None: ...
+    def __exit__(self, *error: Any) -> None:
+        _streams.entered = _streams.entered[:-1]
 
     def synchronize(self) -> None:
         self.log.append("synchronize")
@@ -161,6 +164,15 @@ class _Stream:
 
     def wait_event(self, event: Any) -> None:
         self.log.append("wait_event")
+
+
+class _Streams(threading.local):
+    """The streams that a thread has entered; the last one is current."""
+
+    entered: ClassVar[list[Any]] = [_Stream()]
+
+
+_streams = _Streams()
 
 
 class _Event:
@@ -228,7 +240,8 @@ def _make_modules() -> dict[str, types.ModuleType]:
         **{name: _reduction(name, "axis", "out", "keepdims") for name in ("max", "min")},
         "cuda": types.SimpleNamespace(
             Device=Device, Stream=_Stream, Event=_Event, runtime=_runtime(),
-            get_current_stream=_Stream, alloc_pinned_memory=lambda size: memoryview(bytearray(size)),
+            get_current_stream=lambda: _streams.entered[-1],
+            alloc_pinned_memory=lambda size: memoryview(bytearray(size)),
         ),
     }  # fmt: skip
     for name, value in own.items():

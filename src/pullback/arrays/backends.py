@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -72,15 +72,22 @@ def namespace_of(arrays: Sequence[Any]) -> Any:
     return np
 
 
-def is_number(x: Any) -> bool:
-    """Whether x counts as a number beside arrays on any device: a scalar, or an array without axes on the CPU."""
-    return isinstance(x, _SCALARS) or (isinstance(x, np.ndarray) and not x.ndim)
-
-
-def gpu_of(arrays: Sequence[Any]) -> int | None:
-    """The number of the one GPU that all arrays lie on, numbers apart; None where they lie on several devices."""
-    found = {x.device.id if _is_cupy(x) else -1 for x in arrays if not is_number(x)}
-    return found.pop() if len(found) == 1 else None
+def find_gpu(arrays: Sequence[Any]) -> tuple[int | None, bool]:
+    """The number of the one GPU that all arrays lie on, None where they lie on several devices; and whether arrays of
+    NumPy are among them that count as numbers, since they have no axes.
+    """
+    kind, device, has_numbers = sys.modules["cupy"].ndarray, None, False
+    for x in arrays:
+        if isinstance(x, kind):
+            here = x.data.device_id
+            if device is not None and here != device:
+                return None, False
+            device = here
+        elif isinstance(x, (np.ndarray, np.generic)):
+            if x.ndim:
+                return None, False
+            has_numbers = True
+    return device, has_numbers
 
 
 def as_gpu_operands(arrays: Sequence[Any], by_value: bool) -> list[Any]:
@@ -149,6 +156,24 @@ def device_count(what: str) -> int:
 def device_context(device: str) -> Any:
     """A context in which CuPy makes its arrays on this device and not on the current one."""
     return nullcontext() if device == "cpu" else importlib.import_module("cupy").cuda.Device(int(device[5:]))
+
+
+class StreamPlace(NamedTuple):
+    """A GPU and a stream of CuPy, which are current in one thread."""
+
+    device: int
+    stream: Any
+
+    @contextmanager
+    def enter(self) -> Iterator[None]:
+        """Make them current in the thread that runs this, so that its work stays in order with that of the other."""
+        with sys.modules["cupy"].cuda.Device(self.device), self.stream:
+            yield
+
+
+def current_place() -> StreamPlace:
+    """Where work of this thread runs."""
+    return StreamPlace(current_gpu(), sys.modules["cupy"].cuda.get_current_stream())
 
 
 def move_array(array: Any, device: str) -> Any:

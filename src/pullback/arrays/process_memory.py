@@ -66,7 +66,8 @@ def _open_status(name: str) -> BinaryIO:
 
 
 def resident() -> int:
-    """The bytes of this process that are in memory now; 0 where the system does not say.
+    """The bytes of this process that are in memory now; where the system tells only the peak (macOS), the peak, and 0
+    where it tells neither (Windows).
 
     >>> import pullback as pb
     >>> pb.memory.resident() >= 0
@@ -76,7 +77,7 @@ def resident() -> int:
         with _open_status("statm") as file:
             return int(file.read().split()[1]) * _PAGE
     except OSError:
-        return 0
+        return peak_resident()
 
 
 def peak_resident() -> int:

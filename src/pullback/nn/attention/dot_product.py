@@ -17,9 +17,10 @@ from ...ops.shape import reshaping
 from ...ops.signatures import of_mixed_arrays, of_three_arrays
 from .blockwise import AttentionConfig, attend_block, attention_bands, query_block
 
-#: By the kind of device: with more weights than the first (64 MB of float32; a GPU has more memory, and few launches)
-#: queries are processed in blocks of about as many weights each as the second.
-_BLOCKS = {"cpu": (1 << 24, 1 << 21), "cuda": (1 << 28, 1 << 26)}
+#: With more weights than this (64 MB of float32) queries are processed in blocks of about so many weights each. A GPU
+#: has no caches that large, and needs them all at once to be busy.
+_MAX_SCORES, _SCORES_PER_BLOCK = 1 << 24, 1 << 21
+_MAX_SCORES_ON_GPU, _SCORES_PER_BLOCK_ON_GPU = 1 << 28, 1 << 26
 
 
 @of_mixed_arrays
@@ -42,8 +43,7 @@ def scaled_dot_product_attention(
     A boolean `mask` is True where a query may attend to a key; a float mask is added to the scores. `is_causal` lets
     query i attend to keys 0 to i. A query with no key gets zeros. k and v may have fewer heads (axis -3) than q, each
     shared by a group (grouped-query attention). `block_size` is the number of queries processed at a time, so that
-    memory is linear in the length, in the backward pass too; by default that begins where the weights take 64 MB (1 GB
-    on a GPU).
+    memory is linear in the length, in the backward pass too; by default that begins where the weights take 64 MB.
 
     >>> import numpy as np, pullback as pb
     >>> q = k = np.zeros((2, 1)); v = np.array([[1.0], [3.0]])
@@ -75,9 +75,9 @@ def _run_blocks(xs: tuple[Any, ...], rule: AttentionConfig, block_size: int | No
         raise ArgumentError(f"attention: block_size is a positive number of rows, got {block_size}.")
     if block_size is None:
         several = math.prod(broadcast_shape("attention", shape(xs[0])[:-2], shape(xs[1])[:-2]))
-        most, in_block = _BLOCKS[spec_of(xs[0]).device.partition(":")[0]]
-        if several * length * keys > most:
-            rows = max(16, in_block // (several * keys))
+        is_gpu = spec_of(xs[0]).device != "cpu"
+        if several * length * keys > (_MAX_SCORES_ON_GPU if is_gpu else _MAX_SCORES):
+            rows = max(16, (_SCORES_PER_BLOCK_ON_GPU if is_gpu else _SCORES_PER_BLOCK) // (several * keys))
     if rows >= length or not keys:
         return _attend_at_once(*xs, rule=rule)
     return apply(attention_bands, *xs, rule=rule, rows=rows)

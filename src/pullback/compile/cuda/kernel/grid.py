@@ -71,7 +71,8 @@ class Grid:
         width = 4
         for x in self.accesses:
             stride = self.stride(x, group)
-            if x.places:
+            # elements at indices are anywhere, and numbers that count are computed
+            if x.places or (isinstance(x, KernelLine) and x.kind == "count"):
                 continue
             if stride not in (0, 1):
                 return 1
@@ -81,9 +82,9 @@ class Grid:
             width //= 2
         return width
 
-    def unroll(self, width: int) -> int:
+    def unroll(self, lines: int, width: int) -> int:
         """How often a loop over vectors is unrolled: long bodies take long to compile, and wait less for memory."""
-        return max(1, min(4, MAX_VECTOR_LINES // (len(self.lines) * width)))
+        return max(1, min(4, 2 * MAX_VECTOR_LINES // (lines * width)))
 
     def _aligned_width(self, x: Access, group: int) -> int:
         assert x.buffer is not None

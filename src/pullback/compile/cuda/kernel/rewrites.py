@@ -28,13 +28,12 @@ def change_lines(kernel: Kernel, change: Callable[[KernelLine], KernelLine]) -> 
 
 
 def prepare_lines(kernel: Kernel) -> Kernel:
-    """A kernel whose folds and folding stores take values of their own dtype, and whose numbers of elements are
-    computed, not loaded.
+    """A kernel whose folds, and stores that fold or have indices, take values of their own dtype, and whose numbers of
+    elements are computed, not loaded.
     """
     known = change_lines(kernel, _prepare_line)
-    return replace(
-        known, stores=[replace(s, line=_cast(s.line, s.buffer.dtype)) if s.word else s for s in known.stores]
-    )
+    stores = [replace(s, line=_cast(s.line, s.buffer.dtype)) if s.word or s.args else s for s in known.stores]
+    return replace(known, stores=stores)
 
 
 def _prepare_line(line: KernelLine) -> KernelLine:

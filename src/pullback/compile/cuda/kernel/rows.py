@@ -24,8 +24,10 @@ MAX_ITEMS = 8
 WARPS_BLOCK = 128
 #: The most copies of a line in the text of a phase that is unrolled, so that registers hold what it loads.
 MAX_UNROLLED_LINES = 1024
-#: Bytes of registers in which a thread keeps what it loads; fewer where a block has all threads it may have.
+#: Bytes of registers in which a thread keeps what it loads, and a block: a processor should have room for several of
+#: them, so that one computes while another loads.
 KEPT_BYTES = 256
+BLOCK_KEPT_BYTES = 64 << 10
 MAX_THREADS = 1024
 #: Bytes of registers for sums over the rows that a thread takes.
 MAX_SUMS_BYTES = 128
@@ -207,16 +209,22 @@ class _RowWriter:
         stores = self._stores(phase, along=True)
         return [f.args[0] for f in self._folds(phase)] + [x for s in stores for x in (s.line, *s.args)]
 
+    def _lines_along(self, phase: int) -> list[KernelLine]:
+        """Lines that differ along the row, and are computed in a phase."""
+        return [x for x in self.writer.needed_lines(self._targets(phase), self._fold_values()) if self.varies(x)]
+
     def _choose_kept(self) -> dict[int, tuple[KernelLine, str]]:
         """Loads that several phases need, while registers hold them."""
         uses: dict[int, int] = {}
+        copies = 0
         for phase in range(self.phases):
-            for line in self.writer.needed_lines(self._targets(phase), self._fold_values()):
-                if line.kind == "load" and self.varies(line):
-                    uses[id(line)] = uses.get(id(line), 0) + 1
-        if self.shape.items * self.shape.width * len(self.grid.lines) > MAX_UNROLLED_LINES:
+            lines = self._lines_along(phase)
+            copies += len(lines) * self.shape.items * self.shape.width
+            for line in lines:
+                uses[id(line)] = uses.get(id(line), 0) + (line.kind == "load")
+        if copies > MAX_UNROLLED_LINES:
             return {}
-        room = KEPT_BYTES // 2 if self.shape.threads * self.shape.beside == MAX_THREADS else KEPT_BYTES
+        room = min(KEPT_BYTES, BLOCK_KEPT_BYTES // (self.shape.threads * self.shape.beside))
         found: dict[int, tuple[KernelLine, str]] = {}
         for line in (x for x in self.grid.lines if uses.get(id(x), 0) > 1):
             size = self.shape.items * self.shape.width * max(4, line.dtype.itemsize)
@@ -281,12 +289,15 @@ class _RowWriter:
         if shape.items == 1:
             return ["{", f"  const I j = {self._element(0)};", *("  " + x for x in (*split, *guarded)), "}"]
         return [
-            "#pragma unroll" if self.kept or self.sums else f"#pragma unroll {self.grid.unroll(shape.width)}",
+            "#pragma unroll" if self.kept or self.sums else f"#pragma unroll {self._unroll(phase)}",
             f"for (int item = 0; item < {shape.items}; ++item) {{",
             f"  const I j = {self._element('item')};",
             *("  " + x for x in (*split, *guarded)),
             "}",
         ]
+
+    def _unroll(self, phase: int) -> int:
+        return self.grid.unroll(max(1, len(self._lines_along(phase))), self.shape.width)
 
     def _fold_threads(self, total: str, fold: KernelLine) -> list[str]:
         """A total of one thread becomes that of all threads of its row."""

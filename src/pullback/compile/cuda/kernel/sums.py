@@ -21,6 +21,7 @@ DEEP_TILE = (32, 32)
 KEPT, FOLDED = range(2)
 #: So many blocks, each with so many steps for each thread, use all of the memory's bandwidth.
 WANTED_BLOCKS = 1056
+FEW_POINTS = 1 << 17
 LEAST_STEPS = 4
 
 
@@ -107,7 +108,7 @@ def _choose_shape(grid: Grid, divides: bool) -> _Shape:
             threads, least = (64, 1), 64
     else:
         # few points are shared by many threads
-        width = 1 if not divides or places <= TILE[0] * width // 2 else width
+        width = 1 if not divides or places * points < FEW_POINTS or places <= TILE[0] * width // 2 else width
         blocks = count_blocks(places, TILE[0] * width)
         threads, least = TILE if divides or points < 256 else DEEP_TILE, 4 * steps * TILE[1]
     most = points // least if steps > 1 else count_blocks(points, least)
@@ -164,7 +165,7 @@ class _SumWriter:
         by = shape.threads[0] * shape.width if shape.is_across else shape.threads[1]
         return [
             f"const I end = min((I){shape.points}, (I)(blockIdx.y + 1) * {shape.part});",
-            f"#pragma unroll {grid.unroll(shape.width)}",
+            f"#pragma unroll {grid.unroll(len(grid.lines), shape.width)}",
             f"for (I j = (I)blockIdx.y * {shape.part} + {first}; j < end; j += {by}) {{",
             *("  " + x for x in (*split, *text)),
             "}",

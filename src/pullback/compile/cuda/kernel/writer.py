@@ -190,21 +190,25 @@ class FunctionWriter:
         return FunctionLaunch(tuple(given), text, buffers, (*grid, 1), (*block, 1))
 
 
-def accumulator_type(store_or_fold: Store | KernelLine) -> str:
+def fold_dtype(x: Store | KernelLine) -> np.dtype[Any]:
+    return x.buffer.dtype if isinstance(x, Store) else x.dtype
+
+
+def accumulator_type(x: Store | KernelLine) -> str:
     """The type in which a fold is held: shuffles have none of fewer than four bytes."""
-    dtype = store_or_fold.buffer.dtype if isinstance(store_or_fold, Store) else store_or_fold.dtype
+    dtype = fold_dtype(x)
     return c_type(dtype) if dtype.itemsize >= 4 else "unsigned" if dtype.kind == "u" else "int"
 
 
-def fold_word(store_or_fold: Store | KernelLine) -> str:
+def fold_word(x: Store | KernelLine) -> str:
     """What a fold does; of booleans, sums are "or" and products "and"."""
-    dtype = store_or_fold.buffer.dtype if isinstance(store_or_fold, Store) else store_or_fold.dtype
-    if dtype.kind != "b":
-        return store_or_fold.word
-    return "logical_or" if store_or_fold.word in ("add", "maximum", "logical_or") else "logical_and"
+    if fold_dtype(x).kind != "b":
+        return x.word
+    return "logical_or" if x.word in ("add", "maximum", "logical_or") else "logical_and"
 
 
 def fold_text(x: Store | KernelLine, total: str, value: str) -> str:
     """Two values folded, in the type of an accumulator."""
     kind = accumulator_type(x)
-    return f"{fold_word(x)}_::of(({kind}){total}, ({kind}){value})"
+    cast = "" if kind == c_type(fold_dtype(x)) else f"({kind})"
+    return f"{fold_word(x)}_::of({cast}{total}, {cast}{value})"

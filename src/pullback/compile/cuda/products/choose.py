@@ -48,6 +48,17 @@ def middle_shape(product: Product) -> TileShape:
     return TensorShape(2, 4, (1, 1, min(8, max(1, -(-steps // 4)))))
 
 
+def row_shape(product: Product) -> TensorShape | None:
+    """A shape whose blocks have whole rows, 16 of them; None if there is none."""
+    rows, columns = product.out.shape[-2:]
+    if not uses_tensor_cores(product) or rows % 16 or columns not in (32, 64, 96, 128):
+        return None
+    across, steps = columns // 32, -(-product.left.shape[-1] // 8)
+    # threads go on with rows in groups of 128
+    deep = next((n for n in (8, 4, 2, 1) if n * across <= 16 and n * across % 4 == 0 and 2 * n <= max(steps, 8)), None)
+    return None if deep is None else TensorShape(1, 4, (1, across, deep))
+
+
 def tile_shape(product: Product) -> TileShape:
     is_small = count_multiplications(product) <= SMALL_PRODUCT or not uses_tensor_cores(product)
     return choose_shape(product) if is_small else middle_shape(product)

@@ -1,9 +1,13 @@
-"""Steps in, steps out: what is only copied elsewhere is written there in the first place."""
+"""Steps in, steps out: what is only copied elsewhere is written there in the first place, and what is copied or scaled
+only for products is read by them where it was.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ...loop_ir import Buffer, Kernel, KernelLine, Layout, Product, Step, Store
 from .order import conflict
@@ -80,7 +84,16 @@ def _compose(
     """The strides in the copy along axes that have some strides in its source; None unless each of them lies within
     one axis of the copy.
     """
-    axes = list(zip(copy.extents, load.strides, store.strides, strict=True))
+    return compose_strides(strides, shape, zip(copy.extents, load.strides, store.strides, strict=True))
+
+
+def compose_strides(
+    strides: Sequence[int], shape: Sequence[int], way: Iterable[tuple[int, int, int]]
+) -> tuple[int, ...] | None:
+    """Strides in one memory from those in another that is its copy without gaps: `way` has the sizes of axes, their
+    strides there and here.
+    """
+    axes = list(way)
     found = []
     for n, stride in zip(shape, strides, strict=True):
         inside = [
@@ -90,3 +103,86 @@ def _compose(
             return None
         found.append(stride // inside[0][0] * inside[0][1] if n > 1 else 0)
     return tuple(found)
+
+
+class _Factors:
+    """A vocabulary that multiplies: a scalar is a number, or a pair of a factor and a line."""
+
+    def constant(self, number: Any) -> float:
+        return float(number)
+
+    def multiply(self, x: Any, y: Any) -> Any:
+        if isinstance(x, tuple) and isinstance(y, tuple):
+            raise NotImplementedError
+        if isinstance(y, tuple):
+            x, y = y, x
+        return (x[0] * y, x[1]) if isinstance(x, tuple) else x * y
+
+
+def _find_scaling(step: Step) -> tuple[float, KernelLine, Store] | None:
+    """The factor, the load and the store of a kernel that copies or scales an array and does nothing else."""
+    if not isinstance(step, Kernel) or step.inner or len(step.stores) != 1 or 0 in step.extents:
+        return None
+    (store,) = step.stores
+    line, dtype = store.line, store.buffer.dtype
+    if store.word or store.args or store.offset or store.buffer.kind != "arena" or line.dtype != dtype:
+        return None
+    if line.kind == "load" and line.buffer is not store.buffer:
+        return 1.0, line, store
+    loads = [x for x in line.args if x.kind == "load"]
+    numbers = [x for x in line.args if x.kind == "number"]
+    if line.kernel is None or len(loads) != 1 or len(loads) + len(numbers) != len(line.args):
+        return None
+    try:
+        factor, load = line.kernel(_Factors(), *((1.0, x) if x.kind == "load" else x.number for x in line.args))
+    except (AttributeError, NotImplementedError, TypeError, ValueError):
+        return None
+    rounded = float(dtype.type(factor)) if dtype.kind == "f" and load.dtype == dtype else math.nan
+    return (rounded, load, store) if math.isfinite(rounded) and load.buffer is not store.buffer else None
+
+
+def read_sources(steps: Sequence[Step]) -> list[Step]:
+    """The steps without copies and scaled arrays that products alone read: they read what was there before."""
+    found = list(steps)
+    for step in steps:
+        scaling = _find_scaling(step)
+        if scaling is None:
+            continue
+        at = next(i for i, x in enumerate(found) if x is step)
+        changed = _read_source(found, at, *scaling)
+        if changed is not None:
+            found = changed
+    return found
+
+
+def _read_source(steps: list[Step], at: int, factor: float, load: KernelLine, store: Store) -> list[Step] | None:
+    """The steps without the one at a place, if products alone read what it writes, before its source changes."""
+    kernel, source, copy = steps[at], load.buffer, store.buffer
+    assert isinstance(kernel, Kernel)
+    users = [i for i, step in enumerate(steps) if i != at and copy in (*step.reads(), *step.writes())]
+    if not users or users[0] < at or dense_size(store.strides, kernel.extents) != copy.size or source is None:
+        return None
+    if any(source in step.writes() for step in steps[at : users[-1] + 1]):
+        return None
+    found = list(steps)
+    way = list(zip(kernel.extents, store.strides, load.strides, strict=True))
+    for i in users:
+        step = steps[i]
+        if not isinstance(step, Product) or step.out.buffer is copy:
+            return None
+        sides = [_read_through(m, way, load) if m.buffer is copy else m for m in (step.left, step.right)]
+        left, right = sides
+        if left is None or right is None:
+            return None
+        times = factor ** sum(m.buffer is copy for m in (step.left, step.right))
+        found[i] = replace(step, left=left, right=right, alpha=step.alpha * times)
+    del found[at]
+    return found
+
+
+def _read_through(matrix: Layout, way: Sequence[tuple[int, int, int]], load: KernelLine) -> Layout | None:
+    """A matrix of a copy as one of its source, if neighbours along an axis stay neighbours."""
+    strides = compose_strides(matrix.strides, matrix.shape, way)
+    if strides is None or matrix.offset or 1 not in strides[-2:] or load.buffer is None:
+        return None
+    return Layout(load.buffer, matrix.shape, strides, load.offset)

@@ -12,12 +12,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...loop_ir import Blocks, Buffer, Kernel, KernelLine, Product, Step, Store, load_line
+from ...loop_ir import Blocks, Buffer, Kernel, KernelLine, Product, Step, Store, load_line, row_major_strides
+from ..kernel.followers import join_follower
 from ..kernel.rewrites import change_lines
-from .choose import LARGE_PRODUCT, SHARED_PRODUCT, count_multiplications
-from .copies import forward_copies
+from .choose import LARGE_PRODUCT, SHARED_PRODUCT, count_multiplications, row_shape
+from .copies import forward_copies, read_sources
 from .order import Accesses, accesses_of, conflict
 from .split import count_parts, split_product
+from .sums import join_sums
 from .tile import Tail, is_dense_load, scale_line, store_product
 
 #: A kernel of more points is worth a launch of its own, and so many steps at most share one.
@@ -27,7 +29,7 @@ MAX_SHARED_STEPS = 24
 
 def group_steps(steps: Sequence[Step]) -> list[Step]:
     """The steps in groups, each of which may be one launch."""
-    units = _join_tails(forward_copies(steps))
+    units = join_sums(_join_tails(forward_copies(read_sources(steps))))
     groups: list[_Group] = []
     for unit in units:
         _add_unit(groups, unit)
@@ -44,10 +46,12 @@ def group_steps(steps: Sequence[Step]) -> list[Step]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
-    """What one launch can do: a product with a tail, or a step alone."""
+    """What one launch can do: a product with a tail, or with a kernel over its rows, or a step alone."""
 
     steps: tuple[Kernel | Product, ...]
     tail: Tail | None = None
+    #: Of sums and what follows them: the kernel that does both.
+    joined: Kernel | None = None
 
 
 def split_stages(group: Blocks) -> list[list[Unit]]:
@@ -68,8 +72,14 @@ def _split_units(group: Blocks) -> Iterator[Unit]:
         step = steps[i]
         if isinstance(step, Product) and i + 1 < len(steps):
             tail = find_tail(step, steps[i + 1], step.out.buffer in group.unread)
-            if tail is not None:
+            if tail is not None or takes_rows(step, steps[i + 1]):
                 yield Unit((step, steps[i + 1]), tail)
+                i += 2
+                continue
+        if i + 1 < len(steps) and isinstance(step, Kernel) and isinstance(follower := steps[i + 1], Kernel):
+            joined = join_follower(step, follower, group.unread)
+            if joined is not None:
+                yield Unit((step, follower), joined=joined)
                 i += 2
                 continue
         yield Unit((step,))
@@ -102,6 +112,33 @@ def find_tail(product: Product, kernel: Step, unread: bool) -> Tail | None:
     return Tail(Kernel(kernel.extents, 0, changed.lines, changed.stores), source, out.strides)
 
 
+def takes_rows(product: Product, kernel: Step) -> bool:
+    """Whether a kernel goes through the rows of a product in their order, so that whoever has made a row may go on
+    with it. What it writes, neither reads.
+    """
+    out = product.out
+    if not isinstance(kernel, Kernel) or not kernel.inner or kernel.division is not None or product.beta:
+        return False
+    loads = [line for line in kernel.live_lines() if line.buffer is out.buffer]
+    row = math.prod(kernel.extents[len(kernel.extents) - kernel.inner :])
+    in_order = all(
+        line.kind == "load"
+        and line.offset == out.offset
+        and is_dense_load(line, kernel.extents, out)
+        and _is_row_major(line.strides, kernel.extents)
+        for line in loads
+    )
+    plain = all(not s.word and not s.args for s in kernel.stores)
+    written = {*kernel.writes()}
+    apart = written.isdisjoint((*kernel.reads(), *product.reads(), out.buffer))
+    fits = row == out.shape[-1] and row_shape(product) is not None and count_parts(product) == 1
+    return bool(loads) and in_order and plain and apart and fits and _is_row_major(out.strides, out.shape)
+
+
+def _is_row_major(strides: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    return all(n == 1 or s == t for n, s, t in zip(shape, strides, row_major_strides(shape), strict=True))
+
+
 def _join_tails(steps: list[Step]) -> list[list[Step]]:
     """Units of steps: a product with its tail, or a step alone. A tail comes as early as its product, or the product
     as late as its tail, if nothing between them forbids it.
@@ -116,8 +153,8 @@ def _join_tails(steps: list[Step]) -> list[list[Step]]:
             units.append([step])
             continue
         at = _next_use(steps, i, step.out.buffer)
-        first, sums = _part_sums(steps[at]) if at is not None else (None, [])
-        if at is None or first is None or find_tail(step, first, unread=True) is None:
+        first, sums = _part_sums(step, steps[at]) if at is not None else (None, [])
+        if at is None or first is None:
             units += _split_unit(step, None, False)
             continue
         between = steps[i:at]
@@ -137,6 +174,8 @@ def _join_tails(steps: list[Step]) -> list[list[Step]]:
 def _split_unit(product: Product, kernel: Kernel | None, unread: bool) -> list[list[Step]]:
     """A product with its tail in one unit, or if K is cut, the parts and their sum in one each."""
     parts = count_parts(product)
+    if kernel is not None and kernel.inner:
+        return [[product, kernel]]
     tail = store_product(product) if kernel is None else find_tail(product, kernel, unread)
     if parts == 1 or tail is None:
         return [[product] if kernel is None else [product, kernel]]
@@ -157,10 +196,12 @@ def _is_worth_joining(product: Product) -> bool:
     return count_multiplications(product) <= LARGE_PRODUCT
 
 
-def _part_sums(kernel: Step) -> tuple[Kernel | None, list[Kernel]]:
-    """A kernel's plain stores, and each other one as a kernel that loads what those have stored."""
-    if not isinstance(kernel, Kernel):
-        return None, []
+def _part_sums(product: Product, kernel: Step) -> tuple[Kernel | None, list[Kernel]]:
+    """The part of a kernel that follows a product in its launch: all of it if it goes through rows, else its plain
+    stores; each other store becomes a kernel that loads what those have stored.
+    """
+    if not isinstance(kernel, Kernel) or takes_rows(product, kernel):
+        return (kernel, []) if isinstance(kernel, Kernel) else (None, [])
     plain = [s for s in kernel.stores if not s.word and not s.args]
     if not plain or kernel.inner:
         return None, []
@@ -169,7 +210,8 @@ def _part_sums(kernel: Step) -> tuple[Kernel | None, list[Kernel]]:
     # what is read after the first part must be what was read before
     lost = set(first.writes())
     lines = [line for part in rest for line in part.live_lines() if line.buffer in lost]
-    return (first, rest) if all(_is_stored_value(line, plain) for line in lines) else (None, [])
+    kept = all(_is_stored_value(line, plain) for line in lines)
+    return (first, rest) if kept and find_tail(product, first, unread=True) is not None else (None, [])
 
 
 def _load_stored(kernel: Kernel, stored: Sequence[Store]) -> Kernel:
