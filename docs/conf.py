@@ -3,9 +3,6 @@
 import sys
 from pathlib import Path
 
-from sphinx.application import Sphinx
-from sphinx.errors import ExtensionError
-
 import pullback
 
 sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
@@ -13,27 +10,16 @@ sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 project = "pullback"
 version = release = pullback.__version__
 copyright = "the pullback authors"
-extensions = ["myst_parser", "reference", "charts", "foreign"]
+extensions = ["myst_parser", "reference", "charts", "foreign", "gallery", "fast_search", "page_checks"]
 exclude_patterns = ["_extensions", "_templates"]
 nitpicky = True
+python_maximum_signature_line_length = 88
 html_theme = "furo"
 html_title = f"pullback {version}"
 templates_path = ["_templates"]
 html_static_path = ["_static"]
 html_css_files = ["pullback.css"]
-html_split_index = True  # by letters; the page of all names is removed below
+html_copy_source = False  # most pages are generated
+html_split_index = True  # by letters
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-
-
-def check_sizes(app: Sphinx, failed: Exception | None) -> None:
-    """No page takes longer to load than a phone's owner waits."""
-    pages = Path(app.outdir)
-    (pages / "genindex-all.html").unlink(missing_ok=True)
-    large = [str(page.relative_to(pages)) for page in pages.rglob("*.html") if page.stat().st_size > 300_000]
-    if large and not failed:
-        raise ExtensionError(f"pages of more than 300 KB: {', '.join(large)}; split them.")
-
-
-def setup(app: Sphinx) -> None:
-    app.connect("build-finished", check_sizes)

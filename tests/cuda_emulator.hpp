@@ -126,25 +126,35 @@ static void run_block_in_fibers(bool backwards) {
     if (fibers[t].waits != 3) { failure = "threads wait for others that never come"; return; }
 }
 
+static int backwards = 0;
+extern "C" void emulate_order(int is_backwards) { backwards = is_backwards; }
+
+static void run_block_one_by_one() {
+  for (int i = 0; i < threads_of_block; ++i) {
+    unsigned t = backwards ? threads_of_block - 1 - i : i;
+    threadIdx = {t % blockDim.x, t / blockDim.x % blockDim.y, t / (blockDim.x * blockDim.y)};
+    call_entry();
+  }
+}
+
 extern "C" const char* emulate_launch(void (*f)(), void** arguments, int count, const unsigned* grid,
                                       const unsigned* block, int has_barriers) {
   entry = f, entry_arguments = arguments, entry_count = count, failure = 0;
   gridDim = {grid[0], grid[1], grid[2]}, blockDim = {block[0], block[1], block[2]};
   threads_of_block = block[0] * block[1] * block[2];
   if (threads_of_block > MAX_THREADS) return "too many threads";
-  for (blockIdx.z = 0; blockIdx.z < grid[2]; ++blockIdx.z)
-    for (blockIdx.y = 0; blockIdx.y < grid[1]; ++blockIdx.y)
-      for (blockIdx.x = 0; blockIdx.x < grid[0]; ++blockIdx.x) {
-        if (has_barriers) {
-          memset(dynamic_shared_, 0xff, sizeof dynamic_shared_ < 4096 ? sizeof dynamic_shared_ : 4096);
-          run_block_in_fibers((blockIdx.x + blockIdx.y) % 2);
-          if (failure) return failure;
-          continue;
-        }
-        for (threadIdx.z = 0; threadIdx.z < block[2]; ++threadIdx.z)
-          for (threadIdx.y = 0; threadIdx.y < block[1]; ++threadIdx.y)
-            for (threadIdx.x = 0; threadIdx.x < block[0]; ++threadIdx.x) call_entry();
-      }
+  const unsigned long total = (unsigned long)grid[0] * grid[1] * grid[2];
+  for (unsigned long n = 0; n < total; ++n) {
+    const unsigned long m = backwards ? total - 1 - n : n;
+    blockIdx = {(unsigned)(m % grid[0]), (unsigned)(m / grid[0] % grid[1]), (unsigned)(m / grid[0] / grid[1])};
+    if (!has_barriers) {
+      run_block_one_by_one();
+      continue;
+    }
+    memset(dynamic_shared_, 0xff, 4096);
+    run_block_in_fibers((m + backwards) % 2);
+    if (failure) return failure;
+  }
   return 0;
 }
 

@@ -214,9 +214,12 @@ def _run_loop(run, action, flat, arena):
         number[0] += 1
 
 
-def run_code(code, steps, arrays, outputs):
-    """Run a module on flat arrays for the inputs and the new results of a program; returns the status word."""
+def run_code(code, steps, arrays, outputs, backwards=False):
+    """Run a module on flat arrays for the inputs and the new results of a program; returns the status word. Blocks and
+    threads that do not wait for each other run from the first to the last, or `backwards`.
+    """
     run = _Run(code)
+    run.library.emulate_order(int(backwards))
     arena = aligned_copy(np.full(steps.workspace + 256, 0xFF, np.uint8))
     memory = dict(zip((*steps.inputs, *steps.new_outputs), (*arrays, *outputs), strict=True))
     run.plan(code.plan, memory, arena, steps.nested)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import threading
+import time
 from unittest import mock
 
 import cuda_emulator
 import fake_cupy
 import numpy as np
 
+from pullback.compile.cuda.products import eager as eager_products
 from pullback.compile.cuda.runtime import eager_launch, link, runner
 from pullback.compile.reference.interpreter import product_operands
 
@@ -27,16 +29,18 @@ class FakeDriver:
 
     def __init__(self):
         self.graphs, self.recording = {}, threading.local()
+        self.running, self.locks = threading.RLock(), {}
         self.log = {
             "modules": 0,
             "launches": 0,
             "products": 0,
             "captures": 0,
             "updates": 0,
+            "moves": 0,
             "graph launches": 0,
             "reads": 0,
         }
-        self.can_update = True
+        self.can_update, self.delay = True, 0.0
         self.refuses_module = False
 
     def load_module(self, text, fast):
@@ -55,17 +59,33 @@ class FakeDriver:
         """Now, or when the graph that is being recorded is launched."""
         if stream == CAPTURE:
             self.recording.actions.append(action)
-        else:
-            assert getattr(self.recording, "actions", None) is None, "work on another stream while one is captured"
+            return
+        assert getattr(self.recording, "actions", None) is None, "work on another stream while one is captured"
+        time.sleep(self.delay)
+        with self.running:
             action()
 
     def launch(self, function, grid, block, shared_bytes, pointers, stream):
         assert all(isinstance(p, int) for p in pointers), pointers
         given, sizes = tuple(pointers), (*grid, *block)
-        self.do(stream, lambda: self._run(function, given, sizes))
+        self.do(stream, _Launch(self, function, given, sizes))
+
+    def move_launch(self, graph, number, function, grid, block, shared_bytes, pointers):
+        self.log["moves"] += 1
+        actions = self.graphs[graph]
+        places = [i for i, x in enumerate(actions) if isinstance(x, _Launch)]
+        before = actions[places[number]]
+        assert before.function[0] is function[0]
+        assert before.sizes == (*grid, *block)
+        actions[places[number]] = _Launch(self, function, tuple(pointers), before.sizes)
+
+    def lock_of(self, stream):
+        return self.locks.setdefault(stream, threading.RLock())
 
     def launch_line(self, function, blocks, threads, parameters, stream):
-        given = list(parameters.values)
+        given = []
+        while len(given) < 64 and (place := ctypes.c_uint64.from_address(parameters + 8 * len(given)).value):
+            given.append(ctypes.c_uint64.from_address(place).value)
         self.launch(function, (blocks, 1, 1), (threads, 1, 1), 0, given, stream)
 
     def _run(self, function, pointers, sizes):
@@ -117,8 +137,9 @@ class FakeDriver:
 
     def launch_graph(self, graph, stream):
         self.log["graph launches"] += 1
-        for action in self.graphs[graph]:
-            action()
+        with self.running:  # a graph is one piece of work of its stream
+            for action in self.graphs[graph]:
+                action()
 
     def destroy_graph(self, graph):
         del self.graphs[graph]
@@ -136,9 +157,17 @@ class FakeDriver:
     def workspace_of(self, stream):
         return 0
 
-    def time(self, run, stream):
+    def time(self, run):
         run()
         return float(self.log["launches"])
+
+
+class _Launch:
+    def __init__(self, driver, function, pointers, sizes):
+        self.driver, self.function, self.pointers, self.sizes = driver, function, pointers, sizes
+
+    def __call__(self):
+        self.driver._run(self.function, self.pointers, self.sizes)
 
 
 def _flat(address, size, dtype):
@@ -161,6 +190,8 @@ def installed():
         fake_cupy.installed() as cupy,
         mock.patch.object(runner, "find_driver", return_value=driver),
         mock.patch.object(eager_launch, "find_driver", return_value=driver),
+        mock.patch.object(eager_products.driver, "find_driver", return_value=driver),
+        mock.patch.dict(eager_products._plans, clear=True),
         mock.patch.object(link, "why_unavailable", return_value=""),
     ):
         yield cupy, driver

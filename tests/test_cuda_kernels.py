@@ -1,19 +1,28 @@
 """The GPU's text, run here: programs rendered to CUDA C and executed thread by thread equal eager calls."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 from composed_modes import find_fault
 from composed_programs import drawn
-from cuda_emulator import EMULATED, has_compiler
+from cuda_emulator import EMULATED, aligned_copy, has_compiler, run_code
+from network_samples import SAMPLES
+from networks import drawn_network
+from networks import find_fault as find_network_fault
 from random_programs import updated
 from test_random_graphs import tried
 
 import pullback as pb
+from pullback.arrays.trees import flatten
 from pullback.compile import targets
+from pullback.compile.cuda.launch_plan import Choice, Launch, NestedPlans
 from pullback.errors import IndexingError
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="the text is compiled by g++")
 X = np.random.default_rng(0).normal(size=(4, 3))
+MODES = ["donated", "jit_grad", "jit_scanned_grad", "branched"]
 
 
 @pytest.fixture(autouse=True)
@@ -21,14 +30,49 @@ def emulated(monkeypatch):
     monkeypatch.setitem(targets.TARGETS, "cpu", lambda program: EMULATED)
 
 
-@pytest.mark.parametrize("seed", range(6))
+def normal(*shape, dtype=np.float64):
+    return np.random.default_rng(list(shape)).normal(size=shape).astype(dtype)
+
+
+def compare(f, *args, rtol=1e-9):
+    """Compiled equals eager."""
+    for found, wanted in zip(flatten(pb.jit(f)(*args))[0], flatten(f(*args))[0], strict=True):
+        np.testing.assert_allclose(np.asarray(found), np.asarray(wanted), rtol=rtol, atol=rtol)
+
+
+def launches_of(f, *args):
+    """The texts of functions that a program launches, by the order of launches."""
+    code = pb.jit(f).lower(*args).code.compilation.code
+    functions = {x.split("(")[1].split(" ")[-1]: x for x in code.text.split('extern "C" ')[1:]}
+    return [functions[name] for name in _names(code.plan)]
+
+
+def _names(plan):
+    for action in plan.actions:
+        if isinstance(action, Launch):
+            yield action.function
+        elif isinstance(action, NestedPlans):
+            for inner in action.plans:
+                yield from _names(inner)
+        elif isinstance(action, Choice):
+            yield from (x.function for x in action.ways[0] if isinstance(x, Launch))
+
+
+# Programs that were not chosen
+
+
+@pytest.mark.parametrize("seed", range(2))
 def test_random_programs(seed):
     assert tried(seed) == []
 
 
-@pytest.mark.parametrize("mode", ["value", "donated", "jit_grad", "scanned", "branched"])
+@pytest.mark.parametrize("mode", MODES)
 def test_composed_programs(mode):
     assert find_fault(drawn(1, 3, 8), mode) is None
+
+
+def test_networks():
+    assert find_network_fault(drawn_network(0), "whole_step") is None
 
 
 def test_updates_of_donated_arguments():
@@ -38,7 +82,191 @@ def test_updates_of_donated_arguments():
         np.testing.assert_allclose(mine, wanted, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.sweep
+@pytest.mark.parametrize("seed", range(2, 300))
+def test_many_random_programs(seed):
+    assert tried(seed) == []
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("seed", range(60))
+def test_many_composed_programs(seed):
+    found = [find_fault(drawn(seed, 3, 8), mode) for mode in MODES]
+    assert [f for f in found if f is not None and "eager raises" not in str(f)] == []
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("seed", range(1, 60))
+def test_many_networks(seed):
+    assert [f for way in ("whole_step", "backward") if (f := find_network_fault(drawn_network(seed), way))] == []
+
+
+def slopes(sample):
+    """A function of a sample's arrays: a sum of its results, in which no weight is one."""
+
+    def loss(*arrays):
+        found = sample.call(*arrays)
+        outs = found if isinstance(found, tuple) else (found,)
+        return sum(pb.sum(pb.sin(y)) for y in outs if y is not None and pb.spec_of(y).inexact)
+
+    return pb.value_and_grad(loss, argnums=tuple(range(len(sample.arrays))))
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("sample", [s for s in SAMPLES if s.arrays and not s.drawn], ids=str)
+def test_functions_of_networks(sample):
+    compare(slopes(sample), *sample.arrays, rtol=1e-8)
+
+
+# Shapes at which a walk over the domain is another one
+
+
+SHAPES = [(300, 40), (5, 1100), (3, 5, 7, 11), (4, 1, 6), (1500, 4), (70000,)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_folds_over_every_axis(shape):
+    """Rows of a part of a warp, a warp, a block and several blocks; sums over first axes, over several, in parts."""
+    axes = [None, *range(len(shape)), *([(0, len(shape) - 1)] if len(shape) > 2 else [])]
+
+    def f(x):
+        return [(pb.sum(pb.sin(x), axis=a), pb.max(x, axis=a), pb.any(x > 3, axis=a)) for a in axes]
+
+    compare(f, normal(*shape))
+
+
+@pytest.mark.parametrize("shape", [(37, 48), (700, 3), (5, 1100), (1, 7), (1, 33000)], ids=str)
+def test_rows_in_several_phases(shape):
+    """What several phases read is kept in registers, or not; sums over rows are made beside."""
+
+    def loss(x, scale, shift):
+        y = pb.nn.layer_norm(x, scale, shift)
+        return pb.sum(pb.nn.log_softmax(y, axis=-1) * pb.sin(x))
+
+    compare(pb.value_and_grad(loss, argnums=(0, 1, 2)), normal(*shape), normal(shape[1]), normal(shape[1]), rtol=1e-7)
+
+
+def test_integers_and_booleans_are_folded_as_numpy_does():
+    x = np.random.default_rng(0).integers(-9, 9, (40, 33))
+
+    def f(x):
+        narrow = pb.astype(x, np.int8)
+        return pb.prod(narrow, axis=1), pb.max(narrow, axis=0), pb.sum(x > 3, axis=1), pb.all(x < 8, axis=0), pb.sum(x)
+
+    compare(f, x)
+
+
+def test_arrays_in_another_order_go_through_tiles():
+    cases = [
+        (lambda x: pb.permute_dims(x, (1, 0)) * 2, normal(130, 200)),
+        (lambda x: pb.permute_dims(x, (0, 3, 1, 2)) + 1, normal(3, 33, 40, 9)),
+    ]
+    for f, x in cases:
+        assert any("tile0[" in text for text in launches_of(f, x))
+        compare(f, x)
+    # small ones are near anyway
+    assert not any("tile0[" in text for text in launches_of(lambda x: pb.permute_dims(x, (1, 0)) * 2, normal(20, 30)))
+
+
+@pytest.mark.parametrize("how", [(3, 1, 1, 1), (3, 2, 1, 1), (2, 3, 0, 1), (3, 2, 0, 2)], ids=str)
+def test_overlapping_windows_are_gathered(how):
+    size, stride, padding, dilation = how
+
+    def loss(x, w):
+        return pb.sum(pb.sin(pb.nn.conv2d(x, w, stride=stride, padding=padding, dilation=dilation)))
+
+    compare(pb.grad(loss), normal(2, 3, 9, 8), normal(5, 3, size, size))
+
+
+def test_windows_of_pooling_overlap():
+    compare(pb.grad(lambda x: pb.sum(pb.sin(pb.nn.max_pool2d(x, 3, stride=2)))), normal(2, 3, 9, 9))
+    compare(pb.grad(lambda x: pb.sum(pb.sin(pb.nn.avg_pool2d(x, 3, stride=1)))), normal(2, 3, 6, 6))
+
+
+def indices(high, *shape):
+    return np.random.default_rng(list(shape)).integers(-high, high, shape)
+
+
+def padded(count):
+    """Indices of which most are one."""
+    rng = np.random.default_rng(count)
+    return np.where(rng.random(count) < 0.6, 3, rng.integers(0, 50, count))
+
+
+SCATTERS = [
+    (lambda w, i: pb.sum(pb.sin(w[i])), (normal(50, 7), indices(50, 300))),
+    (lambda w, i: pb.sum(pb.sin(w[i])), (normal(50, 3), padded(900))),
+    (lambda w, i: pb.sum(pb.sin(w[i])), (normal(2, 3), np.zeros(300, int))),
+    (lambda w, i: pb.sum(pb.take_along_axis(w, i, axis=1) ** 2), (normal(90, 7), indices(7, 90, 3) % 7)),
+    (lambda w, i, j: pb.sum(w[i, :, j] ** 2), (normal(9, 4, 7), indices(9, 100), indices(7, 100))),
+    (lambda w, i: pb.sum(w[i] ** 2), (normal(70000), indices(70000, 1025))),
+]
+
+
+@pytest.mark.parametrize("case", range(len(SCATTERS)))
+def test_many_stores_at_indices_are_sorted(case):
+    f, args = SCATTERS[case]
+    compare(pb.grad(f), *args)
+
+
+def test_the_last_of_many_stores_at_one_place_stays():
+    w, i, v = normal(50, 7), indices(50, 300), normal(300, 7)
+    compare(lambda w, i, v: (pb.set_at(w, i, v), pb.set_at(w, (i, slice(None, None, -1)), v)), w, i, v)
+    compare(lambda w, i, v: pb.add_at(w, i, v), np.arange(10), indices(10, 100), np.arange(100))
+
+
 def test_an_index_out_of_range_is_noted():
-    for f in (lambda x, i: x[i], lambda x, i: pb.set_at(x, i, 0.0)):
+    cases = [
+        (lambda x, i: x[i], np.array([9])),
+        (lambda x, i: pb.set_at(x, i, 0.0), np.array([-5])),
+        (lambda x, i: pb.add_at(x, i, 1.0), np.arange(100)),
+    ]
+    for f, index in cases:
         with pytest.raises(IndexingError):
-            pb.jit(f)(X, np.array([9]))
+            pb.jit(f)(X, index)
+
+
+# The same bits whatever the order of blocks and threads
+
+
+def step(w, scale, images, i, table):
+    y = pb.nn.layer_norm(pb.nn.conv2d(images, w, padding=1), scale, axis=(1, 2, 3))
+    return pb.sum(pb.sin(y)) + pb.sum(pb.nn.softmax(table[i]) ** 2)
+
+
+def test_the_order_of_blocks_and_threads_changes_no_bit():
+    args = [normal(4, 3, 3, 3), normal(4, 9, 8), normal(2, 3, 9, 8), padded(400), normal(50, 40)]
+    args = [a.astype(np.float32) if a.dtype.kind == "f" else a for a in args]
+    form = pb.jit(pb.value_and_grad(step, argnums=(0, 1, 2, 4))).lower(*args)
+    c, given = form.code.compilation, [*args, *form.captured]
+    found = []
+    for backwards in (False, True):
+        arrays = [aligned_copy(np.asarray(a)).reshape(-1) for a in given]
+        outputs = [aligned_copy(np.zeros(s.shape, s.dtype)).reshape(-1) for s in c.out_specs]
+        assert run_code(c.code, c.planned, arrays, outputs, backwards) == 0
+        found.append([a.tobytes() for a in outputs])
+    assert found[0] == found[1]
+
+
+# What a reader sees
+
+
+GOLDEN = Path(__file__).parent / "golden" / "data" / "cuda_kernels.cu"
+SHOWN = {
+    "elementwise: a vector for each thread": (lambda x, y: pb.tanh(x * 2) + y, (64, 8), (8,)),
+    "softmax of rows: a part of a warp each": (lambda x: pb.nn.softmax(x), (96, 40)),
+    "sums over the first axis": (lambda x: pb.sum(x * x, axis=0), (40, 96)),
+    "a transposition, through tiles": (lambda x: pb.permute_dims(x, (1, 0)) + 1, (160, 192)),
+}
+
+
+def test_golden_texts():
+    """The text of a few kernels; rewritten with PULLBACK_REWRITE_GOLDEN=1."""
+    parts = []
+    for title, (f, *shapes) in SHOWN.items():
+        args = [normal(*shape, dtype=np.float32) for shape in shapes]
+        parts += [f"// {title}\n", *(f"{text.rstrip()}\n" for text in launches_of(f, *args)), "\n"]
+    found = "\n".join(parts)
+    if os.environ.get("PULLBACK_REWRITE_GOLDEN"):
+        GOLDEN.write_text(found)
+    assert found == GOLDEN.read_text()

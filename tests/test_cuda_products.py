@@ -3,6 +3,7 @@
 import copy
 import ctypes
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -15,8 +16,9 @@ from pullback.compile.cpu.target import find_cpu_target
 from pullback.compile.cuda.launch_plan import Launch
 from pullback.compile.cuda.preamble import PREAMBLE
 from pullback.compile.cuda.products import library
-from pullback.compile.cuda.products.choose import choose_shape, tile_shapes
+from pullback.compile.cuda.products.choose import choose_shape, middle_shape, offered_shapes
 from pullback.compile.cuda.products.library import LibraryPlan, can_take
+from pullback.compile.cuda.products.order import conflict
 from pullback.compile.cuda.products.tile import (
     INSTRUCTIONS,
     PlainShape,
@@ -25,7 +27,7 @@ from pullback.compile.cuda.products.tile import (
     store_product,
     tiles_text,
 )
-from pullback.compile.loop_ir import Buffer, Layout, Product
+from pullback.compile.loop_ir import Buffer, Kernel, KernelLine, Layout, Product, Store
 
 needs_compiler = pytest.mark.skipif(not has_compiler(), reason="the emulator needs g++")
 SHAPES = [
@@ -115,7 +117,16 @@ def test_shapes_by_rule_and_other_dtypes():
     run_tiles(cases)
     for case, shape, _ in cases:
         assert case.error() < (5e-7 if case.out.buffer.dtype.itemsize == 4 else 1e-15), (case.product, shape)
-        assert shape in tile_shapes(case.product)
+        assert offered_shapes(case.product) == [shape]
+
+
+def test_warps_share_k_and_large_products_are_left_to_the_library():
+    def square(m, k, n):
+        return Case(np.random.default_rng(0), (1, m, k, n), ("rows",) * 3).product
+
+    assert [middle_shape(square(64, k, 64)).warps[2] for k in (8, 128, 1024)] == [1, 4, 8]
+    assert len(offered_shapes(square(512, 256, 512))) == 1
+    assert offered_shapes(square(1024, 512, 1024)) == []
 
 
 @needs_compiler
@@ -280,24 +291,116 @@ def make_step(rng, sizes, batch):
     )
 
 
-@pytest.fixture
-def emulated(monkeypatch):
-    monkeypatch.setitem(targets.TARGETS, "cpu", lambda program: EMULATED)
-
-
 def launches(jitted, *args):
     return [a for a in jitted.lower(*args).code.compilation.code.plan.actions if isinstance(a, Launch)]
 
 
-@needs_compiler
-def test_a_training_step_is_a_few_launches(emulated, monkeypatch):
-    args = make_step(np.random.default_rng(7), (20, 17, 9, 5), 19)
-    step = pb.jit(gelu_step, donate_argnums=(0,))
-    found = launches(step, *args)
-    assert len(found) <= 7
+def compare_with_cpu(monkeypatch, f, args, donate=(), tolerance=2e-5):
+    """A function compiled for the GPU and run by the emulator against the CPU's code; its launches."""
     monkeypatch.setitem(targets.TARGETS, "cpu", find_cpu_target)
-    want = pb.jit(gelu_step)(*args)
+    want = flatten(pb.jit(f)(*args))[0]
     monkeypatch.setitem(targets.TARGETS, "cpu", lambda program: EMULATED)
-    got = step(*copy.deepcopy(args))
-    for mine, wanted in zip(flatten(got)[0], flatten(want)[0], strict=True):
-        np.testing.assert_allclose(mine, wanted, rtol=2e-5, atol=2e-6)
+    compiled = pb.jit(f, donate_argnums=donate)
+    found = launches(compiled, *args)
+    got = flatten(compiled(*copy.deepcopy(args)))[0]
+    for mine, wanted in zip(got, want, strict=True):
+        np.testing.assert_allclose(mine, wanted, rtol=tolerance, atol=tolerance)
+    return found
+
+
+@needs_compiler
+def test_a_long_sum_is_cut_into_parts(monkeypatch):
+    rng = np.random.default_rng(8)
+    x, y, w = (rng.standard_normal(s).astype("f4") for s in ((7, 1152), (1152, 9), (7, 9)))
+    step = lambda w, x, y: (w - 0.1 * (x @ y), pb.tanh(x @ y + w[0]))  # noqa: E731
+    found = compare_with_cpu(monkeypatch, step, (w, x, y), (0,), 1e-4)
+    assert max(math.prod(launch.grid) for launch in found) > 2  # blocks of threads side by side along K
+    compare_with_cpu(monkeypatch, lambda x, y: x @ y, (x[:, :1031], y[:1031]), tolerance=1e-4)
+
+
+@needs_compiler
+def test_heads_of_attention_are_read_and_written_in_place(monkeypatch):
+    rng = np.random.default_rng(9)
+    qkv, w = rng.standard_normal((2, 6, 24)).astype("f4"), rng.standard_normal((8, 8)).astype("f4")
+
+    def loss(qkv, w):
+        return pb.sum(pb.nn.multi_head_attention(*pb.split(qkv, 3, axis=-1), 2, is_causal=True) @ w)
+
+    found = compare_with_cpu(monkeypatch, pb.value_and_grad(loss, argnums=(0, 1)), (qkv, w))
+    assert len(found) <= 10
+
+
+@needs_compiler
+@pytest.mark.parametrize(("rows", "columns", "depth"), [(16, 64, 9), (48, 128, 40), (32, 32, 70), (17, 64, 9)])
+def test_what_goes_through_the_rows_of_a_product_goes_on_with_them(monkeypatch, rows, columns, depth):
+    rng = np.random.default_rng(12)
+    x, w, b = (rng.standard_normal(s).astype("f4") for s in ((2, rows, depth), (depth, columns), (columns,)))
+
+    def f(x, w, b):
+        z = x @ w
+        return pb.nn.softmax(z + b, axis=-1), z[:, 0]
+
+    compare_with_cpu(monkeypatch, f, (x, w, b))
+    found = compare_with_cpu(monkeypatch, lambda x, w, b: pb.nn.layer_norm(x @ w, b, b) * 2, (x, w, b))
+    assert len(found) == (1 if rows % 16 == 0 else 2)
+
+
+@needs_compiler
+def test_a_product_that_is_used_again_is_stored_beside_its_tail(monkeypatch):
+    rng = np.random.default_rng(10)
+    x, w = rng.standard_normal((5, 7)).astype("f4"), rng.standard_normal((7, 6)).astype("f4")
+
+    def f(x, w):
+        z = x @ w
+        h = pb.tanh(z)
+        return h, z @ h.T, pb.sum(h * z, axis=0), (x @ w[:, :5]).T + 1
+
+    compare_with_cpu(monkeypatch, f, (x, w))
+
+
+@needs_compiler
+def test_products_of_tf32_where_it_is_chosen(monkeypatch):
+    rng = np.random.default_rng(11)
+    x, w = rng.standard_normal((20, 30)).astype("f4"), rng.standard_normal((30, 10)).astype("f4")
+    monkeypatch.setitem(targets.TARGETS, "cpu", lambda program: EMULATED)
+    errors = []
+    try:
+        for precision in ("float32", "tf32"):
+            pb.set_matmul_precision(precision)
+            errors.append(np.abs(pb.jit(lambda x, w: x @ w)(x, w) - x.astype("f8") @ w).max())
+    finally:
+        pb.set_matmul_precision("float32")
+    assert errors[0] < 1e-5
+    assert 1e-4 < errors[1] < 1e-1
+
+
+def test_steps_that_write_parts_of_a_buffer_may_run_side_by_side():
+    def part(buffer, offset, columns, rows=4):
+        line = KernelLine("number", np.dtype("f4"), frozenset(), number=1.0)
+        return Kernel((rows, columns), 0, [line], [Store(line, buffer, (12, 1), offset)])
+
+    buffer = Buffer("arena", 48, np.dtype("f4"))
+    assert not conflict((part(buffer, 0, 6),), (part(buffer, 6, 6),))
+    assert conflict((part(buffer, 0, 7),), (part(buffer, 6, 6),))
+    assert conflict((part(buffer, 0, 6),), (part(buffer, 12, 6, 3),))
+    assert conflict((part(buffer, 6, 7),), (part(buffer, 0, 1),))
+
+
+@needs_compiler
+def test_a_training_step_is_a_few_launches(monkeypatch):
+    args = make_step(np.random.default_rng(7), (20, 17, 9, 5), 19)
+    assert len(compare_with_cpu(monkeypatch, gelu_step, args, (0,))) <= 7
+
+
+@needs_compiler
+def test_factors_and_copies_of_a_products_arguments_are_its_own(monkeypatch):
+    rng = np.random.default_rng(13)
+    x, y = rng.standard_normal((3, 8, 2, 16)).astype("f4"), rng.standard_normal((3, 8, 2, 16)).astype("f4")
+
+    def scores(x, y):
+        q, k = pb.transpose(x, (0, 2, 1, 3)) * 0.25, pb.transpose(y, (0, 2, 3, 1))
+        return q @ k, pb.sum(q @ k * k[..., :8, :])
+
+    found = compare_with_cpu(monkeypatch, lambda x, y: scores(x, y)[0], (x, y))
+    assert len(found) == 1
+    compare_with_cpu(monkeypatch, pb.grad(lambda x, y: scores(x, y)[1], argnums=(0, 1)), (x, y))

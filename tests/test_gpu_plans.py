@@ -81,6 +81,57 @@ def test_views_and_broadcast_arguments_take_the_librarys_path(gpu):
     np.testing.assert_allclose(b.grad.numpy(), (2 * (t + bias)).sum(0), rtol=1e-12)
 
 
+@pytest.mark.parametrize("reduce", [lambda y: pb.sum(y * 1.0), lambda y: pb.sum(pb.tanh(y) + y), pb.sum])
+def test_cotangents_that_two_arguments_share_are_not_overwritten(gpu, reduce):
+    cupy, _ = gpu
+    a = np.linspace(0.1, 1, 8)
+    results = []
+    for place in (np.asarray, cupy.asarray):
+        for _ in range(5):
+            x = pb.tensor(place(a), requires_grad=True)
+            y = x
+            for _ in range(12):
+                y = pb.tanh(y) * 1.5 + x
+            reduce(y).backward()
+        results.append(x.grad.numpy())
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-12)
+
+
+def test_a_cotangent_used_by_one_rule_is_overwritten(gpu, monkeypatch):
+    cupy, _ = gpu
+    made = []
+    plain = cupy.ndarray.__init__
+    monkeypatch.setattr(cupy.ndarray, "__init__", lambda self, *a, **k: (made.append(a), plain(self, *a, **k))[1])
+
+    def allocations(count):
+        x = pb.tensor(cupy.asarray(np.linspace(0.1, 1, 8)), requires_grad=True)
+        y = x
+        for _ in range(count):
+            y = pb.tanh(y)
+        made.clear()
+        y.backward(cupy.asarray(np.ones(8)))
+        return len(made)
+
+    for _ in range(3):
+        allocations(5)
+    assert allocations(50) == allocations(5)
+
+
+@pytest.mark.parametrize("bias", [(), (1,), (4,), (3, 4), (1, 4), (3, 1)])
+def test_a_bias_of_any_shape(gpu, bias):
+    cupy, _ = gpu
+    rng = np.random.default_rng(2)
+    a, b = rng.normal(size=(2, 3, 4)), rng.normal(size=bias)
+    results = []
+    for place in (np.asarray, cupy.asarray):
+        for _ in range(4):
+            x, y = (pb.tensor(place(v), requires_grad=True) for v in (a, b))
+            pb.sum(pb.sin(x * y + y) / (x * x + 2)).backward()
+        results.append([x.grad.numpy(), y.grad.numpy()])
+    for mine, theirs in zip(results[1], results[0], strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-14)
+
+
 def test_second_order_hooks_and_no_grad(gpu):
     cupy, _ = gpu
     a = np.linspace(0.1, 1, 5)
@@ -113,3 +164,31 @@ def test_fused_functions_run_compiled(gpu):
     for mine, theirs in zip(results[1], results[0], strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
     assert driver.log["modules"] >= 2
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        ((3, 4), (4, 5)), ((2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((2, 6, 3, 4), (2, 6, 4, 5)),
+        ((1, 3, 4), (6, 4, 2)), ((1, 1), (1, 1)), ((3, 0), (0, 2)), ((2, 1, 3, 4), (6, 4, 2)),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("lies", ["as made", "transposed", "in steps"])
+def test_products_of_matrices_as_they_lie(gpu, x, y, lies):
+    cupy, driver = gpu
+    rng = np.random.default_rng(3)
+    results = []
+    for place in (np.asarray, cupy.asarray):
+        a, b = rng.normal(size=x), rng.normal(size=y)
+        rng = np.random.default_rng(3)
+        if lies == "transposed":
+            a, b = (place(np.ascontiguousarray(np.swapaxes(v, -1, -2))).swapaxes(-1, -2) for v in (a, b))
+        elif lies == "in steps":
+            a, b = (place(np.repeat(np.repeat(v, 2, -1), 2, -2))[..., ::2, ::2] for v in (a, b))
+        p, q = (pb.tensor(place(v), requires_grad=True) for v in (a, b))
+        pb.sum(pb.sin(p @ q)).backward()
+        results.append([p.grad.numpy(), q.grad.numpy(), np.asarray((p @ q).detach().numpy())])
+    for mine, theirs in zip(results[1], results[0], strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-14)
+    is_taken = 0 not in (*x, *y) and len(x) - 2 < 2 + (x[:2] == y[:2])  # one stride walks over all of the batch
+    assert bool(driver.log["products"]) == is_taken

@@ -5,6 +5,7 @@ Saved-value hooks force the general path; a plan exists from the third call on.
 
 from __future__ import annotations
 
+import fake_cupy
 import numpy as np
 import pytest
 from records import Case, cases, drop_free_phases, name
@@ -37,15 +38,16 @@ def outs_of(result):
     return result if isinstance(result, tuple) else (result,)
 
 
-def run_case(case: Case, tracked: list[int], second: bool = False):
+def run_case(case: Case, tracked: list[int], second: bool = False, place=lambda a: a):
     """All results, the gradients of each in the tracked arguments, and with `second` those of their squares' sum."""
-    args = [pb.tensor(a, requires_grad=i in tracked) if i in case.moving else a for i, a in enumerate(case.args)]
+    given = [place(a) if isinstance(a, np.ndarray) else a for a in case.args]
+    args = [pb.tensor(a, requires_grad=i in tracked) if i in case.moving else a for i, a in enumerate(given)]
     outs = outs_of(drop_free_phases(case.op, apply(case.op, *args, **case.static)))
     xs = [args[i] for i in tracked]
     found = [out.detach() for out in outs]
     assert [(out.shape, out.dtype) for out in outs] == [(out.value.shape, out.value.dtype) for out in outs]
     for out in outs:
-        bar = np.random.default_rng(3).normal(size=out.shape).astype(out.dtype)
+        bar = place(np.random.default_rng(3).normal(size=out.shape).astype(out.dtype))
         first = pb.gradients(out, xs, bar, retain_graph=True, allow_unused=True, create_graph=second)
         found += first
         live = [g for g in first if g is not None and g.requires_grad]
@@ -74,6 +76,21 @@ def test_planned_call_is_the_general_one(case: Case):
         assert_same(found, wanted)
         if len(outs) == 1 and case.op.effects is PURE and outs[0].spec.number:
             assert is_planned(outs[0])
+
+
+@pytest.mark.parametrize("case", SMOOTH, ids=name)
+def test_planned_call_on_a_gpu_is_the_general_one(case: Case):
+    case = case.cast("float32" if case.number % 2 else "float64")
+    with fake_cupy.installed() as cupy:
+        try:
+            with general_path():
+                _, wanted = run_case(case, case.moving, place=cupy.asarray)
+        except (pb.errors.DeviceError, pb.errors.ArgumentError) as error:
+            pytest.skip(f"not on a GPU: {error}")
+        for _ in range(3):
+            outs, found = run_case(case, case.moving, place=cupy.asarray)
+        assert_same(found, wanted)
+        assert {out.device for out in outs} == {"cuda:0"}
 
 
 SECOND = [case for case in SMOOTH if case.op.family in ("linear", "contraction", "reduction", "elementwise")]

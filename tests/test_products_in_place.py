@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from machines import cpu_with
 
 import pullback as pb
 from pullback.compile.cpu.runtime import blas
-from pullback.compile.lower import loop_views
 from pullback.program.transposes import transpose_products
 
 
@@ -115,7 +115,7 @@ LOOPS = {
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_matrices_that_loops_multiply_with(name, monkeypatch):
-    monkeypatch.setattr(loop_views, "LARGE_DOMAIN", 1)
+    cpu_with(monkeypatch, large_domain=1)
     w, x, f = normal(4, 4), normal(3, 2, 4, seed=1), LOOPS[name]
     wanted = f(w, x)
     close(pb.jit(f)(w, x), wanted)

@@ -4,13 +4,13 @@ import ast
 import contextlib
 import io
 import re
-import runpy
 from pathlib import Path
 
+import cuda_emulator
+import fake_cuda_driver
+import gpu
 import pytest
 from pages import read_picture
-
-from pullback.tools.gpu_check import count_gpus
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -21,17 +21,10 @@ PAGES = sorted(
     for path in (ROOT / folder).glob("*.md")
     if BLOCK.search(path.read_text())
 )
-#: The first line of a page whose code runs on a GPU only.
+#: The first line of a page whose code runs on a GPU only, or emulated.
 NEEDS_GPU = "<!-- The code of this page needs a GPU. -->\n"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-#: Settings for examples that take longer by default than a test should.
-SMALLER: dict[str, dict[str, int]] = {
-    "deep_equilibrium.py": {"epochs": 8},
-    "maml.py": {"steps": 600},
-    "pinn.py": {"steps": 800},
-    "transformer.py": {"steps": 600},
-    "wgan_gp.py": {"rounds": 1600},
-}
+EXTENSIONS = ROOT / "docs" / "_extensions"
 
 
 def blocks(page: Path) -> list[str]:
@@ -58,12 +51,18 @@ def test_readme_blocks_stand_alone(number):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_docs_pages_run_top_to_bottom(page):
     namespace: dict[str, object] = {}
-    for block in blocks(page):
-        compile(block, str(page), "exec")
-    if page.read_text().startswith(NEEDS_GPU) and not count_gpus():
-        pytest.skip("no GPU")
-    for block in blocks(page):
-        run(block, page, namespace)
+    with gpu_or_emulator() if page.read_text().startswith(NEEDS_GPU) else contextlib.nullcontext():
+        for block in blocks(page):
+            run(block, page, namespace)
+
+
+def gpu_or_emulator() -> contextlib.AbstractContextManager[object]:
+    """CuPy, of a GPU or emulated."""
+    if gpu.REAL:
+        return contextlib.nullcontext()
+    if not cuda_emulator.has_compiler():
+        pytest.skip("no GPU, and no g++ to emulate one")
+    return fake_cuda_driver.installed()
 
 
 def test_a_wrong_comment_is_noticed():
@@ -71,12 +70,27 @@ def test_a_wrong_comment_is_noticed():
         run("print(1 + 1)  # -> 3", ROOT / "README.md", {})
 
 
+@pytest.fixture
+def pictures(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))  # as for a script: one example imports another file
+    monkeypatch.syspath_prepend(str(EXTENSIONS))
+    import pictures
+
+    return pictures
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_examples_run(example, capsys, monkeypatch):
-    """Each says by an assertion of its own whether it worked."""
-    monkeypatch.syspath_prepend(str(example.parent))  # as for a script: one example imports another file
-    runpy.run_path(str(example))["main"](**SMALLER.get(example.name, {}))
+def test_examples_run_and_have_pictures(example, capsys, pictures):
+    """Each says by an assertion of its own whether it worked; its picture shows what it found."""
+    names, found = pictures.run_example(example)
     assert capsys.readouterr().out
+    if example.stem != "kalman_numpy":  # shown as a part of another
+        read_picture(pictures.PICTURES[example.stem](names, found))
+
+
+def test_the_gallery_shows_every_example():
+    cards = re.findall(r"^(\w+): ", (ROOT / "docs" / "examples.md").read_text(), re.MULTILINE)
+    assert sorted([*cards, "kalman_numpy"]) == [example.stem for example in EXAMPLES]
 
 
 def test_readme_links_lead_somewhere():
@@ -105,8 +119,9 @@ def test_chapters_of_the_tutorial_are_short():
 
 def test_the_figure_of_the_readme_shows_the_measured_tables(monkeypatch):
     pytest.importorskip("sphinx")
-    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_extensions"))
+    monkeypatch.syspath_prepend(str(EXTENSIONS))
     import charts
 
     assert charts.FIGURE.read_text() == charts.standalone("step-times"), "run python docs/_extensions/charts.py"
+    assert charts.README.read_text() == charts.with_description(charts.README.read_text())
     read_picture(charts.standalone("step-times"))

@@ -1,14 +1,17 @@
 """Workloads in, one table out: pullback, PyTorch and JAX doing the same work on one device, synchronized each time.
 
 Contestants take turns in short bursts and the best single call counts, as in `../contest.py`. One that fails is
-reported below the table and leaves the others their places.
+reported on the error stream and leaves the others their places.
 """
 
 import argparse
 import gc
+import json
 import os
 import statistics
+import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -26,6 +29,8 @@ import pullback as pb
 
 OURS = ("eager", "jit", "tf32")
 PEERS = ("eager", "compile", "graph", "compile+graph", "jax")
+#: What a line with a row begins with.
+MARK = "ROW "
 DEFAULT_PEERS = "eager,graph,jax"  # torch.compile takes minutes over all rows
 
 
@@ -87,10 +92,7 @@ def arrays_for(device: str) -> tuple[Callable, Callable, Callable[[], None]]:
         return (lambda a: a.copy()), np.asarray, lambda: None
     import cupy
 
-    def wait() -> None:
-        cupy.cuda.get_current_stream().synchronize()
-
-    return cupy.asarray, cupy.asnumpy, wait
+    return cupy.asarray, cupy.asnumpy, cupy.cuda.get_current_stream().synchronize
 
 
 def plain(value: Any) -> Any:
@@ -212,9 +214,7 @@ def torch_contestant(work: Workload, data: tuple, device: str, compiles: bool, c
                 torch._foreach_add_(leaves, gradients, alpha=-work.rate)
         state.update(value=value.detach(), found=gradients if work.rate is None else leaves)
 
-    def wait() -> None:
-        if device != "cpu":
-            torch.cuda.synchronize()
+    wait = (lambda: None) if device == "cpu" else torch.cuda.current_stream().synchronize
 
     def reset() -> None:
         with torch.no_grad():
@@ -229,19 +229,25 @@ def torch_contestant(work: Workload, data: tuple, device: str, compiles: bool, c
 
 
 def torch_graph(call: Callable[[], None]) -> Callable[[], None]:
-    """The call captured in a CUDA graph after a few runs on a stream aside, as PyTorch's notes say."""
+    """The call captured in a CUDA graph after a few runs on the stream of the capture. Other libraries of the process
+    may call CUDA meanwhile.
+    """
     import torch
 
-    aside = torch.cuda.Stream()
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
         for _ in range(3):
             call()
-    torch.cuda.current_stream().wait_stream(aside)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="relaxed"):
         call()
-    return graph.replay
+    torch.cuda.synchronize()
+
+    def replay(arguments: Callable[[], None] = call) -> None:  # a graph does not keep what it reads alive
+        graph.replay()
+
+    return replay
 
 
 # JAX
@@ -310,7 +316,7 @@ def compete(work: Workload, options: argparse.Namespace) -> Row:
                 made.reset()
                 made.run()
             results = made.results()
-            # The first that works sets the standard; a peer stands before us, so that our fault is ours.
+            # the first that works sets the standard: a peer, so that our fault is ours
             expected = check(results, expected, work.tolerance)
             ready[name] = made
         except Exception as error:
@@ -423,12 +429,8 @@ def print_row(row: Row, names: list[str]) -> None:
     """Printed as soon as it is known: a run that is cut short has what it found."""
     cells = [f"{row.best[n] * 1e6:,.1f}" if n in row.best else "failed" for n in names]
     print(f"| {row.workload.title} | {' | '.join(cells)} | {'; '.join(verdicts(row))} |", flush=True)
-
-
-def print_failures(rows: list[Row]) -> None:
-    for row in rows:
-        for name, why in row.failures.items():
-            print(f"  {row.workload.name}: {name}: {why}", flush=True)
+    for name, why in row.failures.items():
+        print(f"  {name}: {why}", file=sys.stderr, flush=True)
 
 
 def parse(doc: str) -> argparse.Namespace:
@@ -439,6 +441,7 @@ def parse(doc: str) -> argparse.Namespace:
     parser.add_argument("--rows", default="", help="only rows whose name begins with one of these, by commas")
     parser.add_argument("--ours", default=",".join(OURS), help="of %(default)s")
     parser.add_argument("--peers", default=DEFAULT_PEERS, help=f"of {','.join(PEERS)} (%(default)s); all for all")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.small = options.small or options.device == "cpu"
     options.seconds = 0.15 if options.quick else 2.0
@@ -446,7 +449,9 @@ def parse(doc: str) -> argparse.Namespace:
     if options.device == "cpu":
         peers = [p for p in peers if "graph" not in p]
     theirs = ["JAX" if p == "jax" else f"PyTorch {p}" for p in peers]
-    options.contestants = [*theirs, *(f"pullback {o}" for o in options.ours.split(",") if o)]
+    ours = [f"pullback {o}" for o in options.ours.split(",") if o]
+    # the first sets the standard; captures come last, since one that fails leaves PyTorch in disorder
+    options.contestants = sorted([*theirs, *ours], key=lambda name: name.endswith("graph"))
     return options
 
 
@@ -465,11 +470,45 @@ def choose(rows: tuple[Workload, ...], wanted: str) -> list[Workload]:
 
 
 def main(doc: str, workloads: tuple[Workload, ...]) -> None:
+    """Rows are computed by a process that is replaced when it is lost: an assertion on a device ends all that runs in
+    its process.
+    """
     options = parse(doc)
+    if options.worker is not None:
+        work(workloads, options)
+        return
     print(machine(options.device))
     print_heading(options.contestants)
-    rows = []
-    for work in choose(workloads, options.rows):
-        rows.append(compete(work, options))
-        print_row(rows[-1], options.contestants)
-    print_failures(rows)
+    waiting = [w.name for w in choose(workloads, options.rows)]
+    by_name = {w.name: w for w in workloads}
+    while waiting:
+        before = len(waiting)
+        for row in rows_of_worker(waiting, by_name):
+            waiting.remove(row.workload.name)
+            print_row(row, options.contestants)
+        if len(waiting) == before:
+            print(f"| {waiting.pop(0)} | the process was lost |", flush=True)
+
+
+def work(workloads: tuple[Workload, ...], options: argparse.Namespace) -> None:
+    """Compute rows by name and print each as JSON; give up the process when the device is lost."""
+    for name in json.loads(options.worker):
+        row = compete(next(w for w in workloads if w.name == name), options)
+        print(MARK + json.dumps([name, row.best, row.median, row.failures]), flush=True)
+        if any("cuda" in why.lower() and "error" in why.lower() for why in row.failures.values()):
+            os._exit(0)
+
+
+def rows_of_worker(names: list[str], by_name: dict[str, Workload]) -> Iterator[Row]:
+    """Rows as a new process finds them, until it ends."""
+    command = [sys.executable, *sys.argv, "--worker", json.dumps(names)]
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith(MARK):
+                name, *found = json.loads(line.removeprefix(MARK))
+                yield Row(by_name[name], *found)
+        if process.wait():
+            log.seek(0)
+            print("\n".join(log.read().splitlines()[-4:]), flush=True)

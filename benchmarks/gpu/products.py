@@ -1,6 +1,6 @@
 """Matrix products on a GPU: tiles of our own, cuBLASLt and PyTorch, checked against NumPy; us each, in a CUDA graph.
 
-python benchmarks/gpu/products.py [--quick]
+python benchmarks/gpu/products.py [--quick] [--no-corners] [--only-float32] [beginnings of names...]
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
 
 from pullback.compile.cuda.preamble import PREAMBLE
-from pullback.compile.cuda.products.choose import choose_shape, tile_shapes
+from pullback.compile.cuda.products.choose import choose_shape, middle_shape, tile_shape
 from pullback.compile.cuda.products.library import CANDIDATES, WORKSPACE_BYTES, LibraryPlan, can_take
 from pullback.compile.cuda.products.tile import (
     INSTRUCTIONS,
@@ -47,15 +47,16 @@ SHAPES = {
     "mixture": (64, 64, 64, 32, False, False),
     "patches": (1, 64, 288, 6272, False, False),
     "patches, weights": (1, 64, 6272, 288, False, True),
+    "resnet patches": (1, 100352, 576, 64, False, False),
     "square 1024": (1, 1024, 1024, 1024, False, False),
     "float64 256": (1, 256, 256, 256, False, False),
 }
 MORE_SHAPES = tuple(
     TensorShape(high, wide, warps, chunk)
     for high, wide, warps, chunk in (
-        (1, 1, (1, 1, 4), 0), (1, 1, (1, 1, 8), 0), (1, 2, (1, 1, 4), 0), (1, 2, (1, 1, 8), 0), (1, 4, (1, 1, 2), 0),
-        (1, 4, (1, 1, 4), 0), (2, 4, (1, 1, 4), 0), (1, 2, (2, 2, 1), 16), (1, 4, (2, 1, 4), 32), (2, 2, (2, 2, 2), 32),
-        (2, 4, (2, 4, 1), 16), (2, 4, (2, 2, 2), 32), (4, 4, (2, 2, 1), 16), (1, 2, (2, 2, 4), 32),
+        (1, 4, (1, 1, 8), 0), (2, 4, (1, 1, 4), 0), (2, 4, (1, 1, 8), 0), (4, 4, (1, 1, 4), 0), (2, 4, (2, 1, 4), 0),
+        (2, 4, (1, 1, 8), 64), (2, 4, (2, 1, 4), 32), (2, 4, (2, 2, 2), 32), (4, 4, (2, 2, 1), 16),
+        (2, 4, (4, 2, 1), 16),
     )
 )  # fmt: skip
 
@@ -189,7 +190,7 @@ def measure(name: str, size: tuple[Any, ...], quick: bool) -> None:
     case = make_case(*size, dtype)
     batch, m, k, n = size[:4]
     line = f"{name:16s} {batch}x {m}x{k}x{n}:"
-    for tf32 in (False, True) if dtype == "float32" else (False,):
+    for tf32 in (False, True) if dtype == "float32" and "--only-float32" not in sys.argv else (False,):
         for what, run in (
             ("lt", lambda t=tf32: time_library(case, t)),
             ("torch", lambda t=tf32: (time_torch(case, size[4:], t), 0.0)),
@@ -200,11 +201,14 @@ def measure(name: str, size: tuple[Any, ...], quick: bool) -> None:
             except Exception as error:
                 line += f" {what} FAILED {error!r:.200}"
     report(line)
-    chosen, wanted = choose_shape(case.product), tile_shapes(case.product)
+    chosen = tile_shape(case.product)
+    wanted = [chosen]
+    if dtype == "float32":
+        wanted = list(dict.fromkeys((chosen, choose_shape(case.product), middle_shape(case.product))))
     if dtype == "float32" and not quick:
         _, rows, columns = case.product.out.shape
         wanted += [s for s in MORE_SHAPES if s not in wanted and s.rows < 2 * rows and s.columns < 2 * columns]
-    for digits in (3, 1) if dtype == "float32" else (3,):
+    for digits in (3, 1) if dtype == "float32" and "--only-float32" not in sys.argv else (3,):
         found = list(time_tiles(case, digits, wanted))
         best = sorted(found, key=lambda row: row[1])[:4]
         text = ", ".join(f"{shape_name(s)} {t:.2f} ({e:.0e})" for s, t, e in best)
@@ -220,7 +224,7 @@ def check_corners() -> None:
             case = make_case(*sizes, *turns, "float32")
             worst = max(
                 e
-                for shapes in (list({*tile_shapes(case.product), *MORE_SHAPES, PlainShape(1, 1), PlainShape(4, 4)}),)
+                for shapes in (list({choose_shape(case.product), *MORE_SHAPES, PlainShape(1, 1), PlainShape(4, 4)}),)
                 for *_, e in time_tiles(case, 3, shapes)
             )
             library = time_library(case, False)[1] if can_take(case.product) else float("nan")
@@ -239,15 +243,19 @@ def check_corners() -> None:
 
 def main() -> None:
     quick = "--quick" in sys.argv
+    names = [a for a in sys.argv[1:] if not a.startswith("-")]
     report(
         f"{cp.cuda.runtime.getDeviceProperties(0)['name'].decode()}: us each in a graph "
         "(largest error relative to the largest entry)"
     )
     try:
-        check_corners()
+        if "--no-corners" not in sys.argv:
+            check_corners()
     except Exception:
         report(traceback.format_exc()[-1500:])
     for name, size in SHAPES.items():
+        if names and not any(name.startswith(start) for start in names):
+            continue
         try:
             measure(name, size, quick)
         except Exception:

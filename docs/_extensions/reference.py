@@ -1,21 +1,27 @@
-"""The API reference: a page for each part of the package, written by the build, and the directive `op-table`.
+"""The API reference: a page for each function and class, pages that list them by subject, and the directive `op-table`.
 
-Docstrings are read as Markdown, like the pages. No name is listed by hand, so none can be forgotten.
+The build writes them from the docstrings, which are read as Markdown, like the other pages. No name is listed by hand,
+so none can be forgotten. The pages of names are in no table of contents: with a thousand entries each sidebar would
+take longer to make than its page, so that one is made and kept.
 """
 
 import inspect
 import itertools
+import posixpath
 import re
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
+from typed_signatures import typed_signature
 
 import pullback
 from pullback.checkpoint.recompute.save_policies import SavePolicy
@@ -28,14 +34,14 @@ PAGES = {
     "shapes": ("Shapes, joining, splitting", r"Ops: shape"),
     "indexing": ("Indexing, sorting, searching", r"Ops: (index|order)"),
     "reductions": ("Reductions and products", r"Ops: (reduce|contract|window|functions)"),
-    "linalg": ("Linear algebra: pb.linalg", r"Ops: linalg"),
-    "fft": ("Fourier transforms: pb.fft", r"Ops: fft"),
+    "linalg": ("Linear algebra: pb.linalg", r"Linalg"),
+    "fft": ("Fourier transforms: pb.fft", r"Fft"),
     "special": ("Special functions: pb.special", r"Special"),
     "random": ("Random numbers: pb.random", r"Random"),
     "rules": ("Custom rules, control flow, tapes", r"Transforms: (custom|control|gradient_tape|stage|debug)"),
     "transforms": ("Transforms: grad, jvp, vmap, hessian", r"Transforms: .*"),
     "compile": ("Compiling and programs: pb.jit, pb.Graph", r"Compile|Graph|Program|Settings|Ops: fusion"),
-    "memory": ("Checkpoints and memory", r"Checkpoint"),
+    "memory": ("Checkpoints and memory", r"Checkpoint|Memory"),
     "implicit": ("Equations: pb.implicit", r"Implicit: .*"),
     "nn-layers": ("Networks: modules and layers", r"Networks: (layers|module|parameter).*"),
     "nn-layers-losses": ("Networks: losses as modules", r"Networks: losses as layers"),
@@ -47,140 +53,217 @@ PAGES = {
     "nn-init": ("Networks: initialization, pb.nn.init", r"Networks: init"),
     "optim": ("Optimizers: pb.optim", r"Optim: (algorithms|stateful)"),
     "optim-rules": ("Optimizers: rules around rules", r"Optim: (?!schedules).*"),
-    "optim-schedules": ("Learning rate schedules: pb.optim.schedules", r"Optim: schedules"),
+    "optim-schedules": ("Learning rate schedules: pb.optim.schedules", r"Optim: schedules|Optim"),
+    "cuda": ("GPUs: pb.cuda", r"Cuda"),
     "errors": ("Errors", r"Errors"),
     "tools": ("Saving, tools, interoperability", r".*"),
 }
 
 
+#: Titles of sections whose modules are called otherwise.
+TITLES = {
+    "contract": "Products", "functions": "Other functions", "reduce": "Reductions", "index": "Indexing",
+    "order": "Sorting", "window": "Windows", "shape": "Shapes", "Linalg": "Functions", "Fft": "Functions",
+    "Cuda": "Functions", "Optim": "Types", "Interop": "Interoperability", "dtype_info": "About dtypes",
+}  # fmt: skip
+#: Folders of the pages of names, by whether they begin with a capital letter: `nn.Fold` and `nn.fold` differ in case
+#: alone, which some file systems do not see.
+FOLDERS = ("functions", "classes")
+#: Where pages of names find what `Array` means.
+ARRAY = "../../api.html#types-in-signatures"
+
+
 def write_pages(app: Sphinx) -> None:
-    """Write the pages of the reference beside `api.md`, and touch only those that changed."""
-    folder = Path(app.srcdir) / "api"
-    folder.mkdir(exist_ok=True)
-    for page, text in pages().items():
-        path = folder / f"{page}.md"
+    """Write the pages beside `api.md`: touch only those that changed, and remove those of names that are gone."""
+    root = Path(app.srcdir) / "api"
+    texts = pages()
+    for folder in FOLDERS:
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    for gone in {path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.md")} - texts.keys():
+        (root / f"{gone}.md").unlink()
+    for page, text in texts.items():
+        path = root / f"{page}.md"
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
 
 
 def pages() -> dict[str, str]:
-    """The Markdown of each page; a section is on the first page that wants it."""
-    texts = {page: [f"# {title}"] for page, (title, _) in PAGES.items()}
-    for heading, entries in sections():
+    """The Markdown of each page by its path; a section is listed on the first page that wants it."""
+    public = Public()
+    lists = {page: [f"# {title}"] for page, (title, _) in PAGES.items()}
+    texts = {}
+    for heading, names in sections(public):
         page = next(page for page, (_, wanted) in PAGES.items() if re.fullmatch(wanted, heading))
-        texts[page] += [f"## {heading.rpartition(': ')[2].replace('_', ' ').capitalize()}", *entries]
-    return {page: "\n\n".join(text) + "\n" for page, text in texts.items()}
+        own = [name for name in names if public.page_of(name)]
+        lists[page] += [f"## {title_of(heading)}", name_table(own, public)]
+        lists[page] += [small_entry(name, public) for name in names if name not in own]
+        texts |= {public.page_of(name): name_page(name, public, page) for name in own}
+    return texts | {page: "\n\n".join(filter(None, text)) + "\n" for page, text in lists.items()}
 
 
-class OpTable(SphinxDirective):
-    def run(self) -> list[nodes.Node]:
-        heading, *rows = op_rows()
-        lines = [heading, ["---"] * len(heading), *rows]
-        return self.parse_text_to_nodes("\n".join(f"| {' | '.join(line)} |" for line in lines))
+class Public:
+    """The public names: those of the package and of the modules among them.
+
+    `things` is what each name is; `names` lists by the identity of a thing all of its names, the one first under which
+    it has its page: the first that ends as the thing is called itself.
+    """
+
+    def __init__(self) -> None:
+        self.things = dict(walk_names())
+        self.names: dict[int, list[str]] = {}
+        for name, thing in self.things.items():
+            self.names.setdefault(id(thing), []).append(name)
+        for names in self.names.values():
+            names.sort(key=lambda name: name.rpartition(".")[2] != getattr(self.things[name], "__name__", ""))
+        self.classes = {x.__name__: self.names[id(x)][0] for x in self.things.values() if inspect.isclass(x)}
+
+    def names_of(self, name: str) -> list[str]:
+        return self.names[id(self.things[name])]
+
+    def page_of(self, name: str) -> str:
+        """Where the page of a name is; empty for what is listed only: values, errors, other names of a thing."""
+        thing = self.things[name]
+        if is_value(thing) or is_error(thing) or self.names_of(name)[0] != name:
+            return ""
+        return f"{FOLDERS[name.rpartition('.')[2][0].isupper()]}/{name}"
 
 
-def sections() -> Iterator[tuple[str, list[str]]]:
-    """Headings with their entries, the ops by subject; a name of no known kind stops the build."""
-    public = {f"pullback.{name}": getattr(pullback, name) for name in pullback.__all__}
-    public |= {f"pullback.errors.{name}": getattr(pullback.errors, name) for name in pullback.errors.__all__}
-    for part in (pullback.einops, pullback.implicit, pullback.tree, pullback.data, pullback.debug):
-        space = part.__name__.rpartition(".")[2]
-        inside = {n: getattr(part, n) for n in part.__all__ if getattr(pullback, n, None) is not getattr(part, n)}
-        public |= {f"pullback.{space}.{name}": thing for name, thing in inside.items()}
-    for part in ("implicit", "nn", "random", "special"):
-        space = getattr(pullback, part)
-        inside = {n: getattr(space, n) for n in space.__all__ if getattr(space, n) is not getattr(pullback, n, None)}
-        public |= {f"pullback.{part}.{name}": thing for name, thing in inside.items()}
-    inside = {n: getattr(pullback.implicit, n) for n in pullback.implicit.__all__ if n not in pullback.__all__}
-    public |= {f"pullback.implicit.{name}": thing for name, thing in inside.items()}
-    for part in (pullback.optim, pullback.optim.schedules, pullback.interop.scipy):
-        public |= {f"{part.__name__}.{name}": getattr(part, name) for name in part.__all__ if name != "Schedule"}
-    for part in (pullback.linalg, pullback.fft, pullback.tools):
-        public |= {f"pullback.{part.__name__.rpartition('.')[2]}.{name}": getattr(part, name) for name in part.__all__}
-    for space, part in {"nn.init": pullback.nn.init}.items():
-        things = {name: getattr(part, name) for name in part.__all__}
-        public |= {
-            f"pullback.{space}.{n}": x for n, x in things.items() if getattr(x, "__name__", n) == n
-        }  # no aliases
-    names = sorted((title(name, thing), name) for name, thing in public.items() if not isinstance(thing, ModuleType))
-    for heading, group in itertools.groupby(names, key=lambda pair: pair[0]):
-        yield heading, [entry(name, public[name], public) for _, name in group]
+def walk_names() -> Iterator[tuple[str, Any]]:
+    modules: list[tuple[str, Any]] = [("pullback", pullback)]
+    for prefix, module in modules:  # grows meanwhile
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if not isinstance(thing, ModuleType):
+                yield f"{prefix}.{name}", thing
+            elif hasattr(thing, "__all__") and thing not in [known for _, known in modules]:
+                modules.append((f"{prefix}.{name}", thing))
 
 
-def title(name: str, thing: object) -> str:
-    """The section of a name, from the module that defines it."""
-    if isinstance(thing, np.dtype):
-        return "Dtypes"
-    if isinstance(thing, SavePolicy):
-        return "Checkpoint"
-    if name.startswith(("pullback.random.", "pullback.special.")):
-        return name.split(".")[1].capitalize()
-    if isinstance(thing, float) or thing is None:
-        return "Constants"
-    if name.startswith("pullback.nn."):
-        return f"Networks: {networks_section(name, thing.__module__.split('.')[2:])}"
-    if hasattr(thing, "op"):
-        return f"Ops: {thing.op.family}"
-    if callable(thing):
-        _, part, *rest = thing.__module__.split(".")
-        return (
-            f"{part.capitalize()}: {rest[0]}"
-            if part in ("ops", "transforms", "implicit", "optim")
-            else part.capitalize()
-        )
-    raise ExtensionError(f"{name} is public, but the reference does not know how to document {type(thing)}.")
-
-
-def networks_section(name: str, module: list[str]) -> str:
-    """Layers that are functions with their settings are on pages by their kind."""
-    if "function_layers" not in module:
-        return module[0]
-    if "Pool" in name:
-        return "pooling as layers"
-    return "losses as layers" if name.endswith("Loss") else "functions as layers"
+def is_value(thing: Any) -> bool:
+    """Whether it is documented by its value: numbers, dtypes, policies, types put together from other packages'."""
+    return not (inspect.isclass(thing) or inspect.isroutine(thing)) or not thing.__module__.startswith("pullback")
 
 
 def is_error(thing: object) -> bool:
     return inspect.isclass(thing) and issubclass(thing, BaseException)
 
 
-def entry(name: str, thing: object, public: dict[str, object]) -> str:
-    """The docstring under its signature, as a Markdown block that Sphinx indexes and links."""
+def sections(public: Public) -> Iterator[tuple[str, list[str]]]:
+    """Headings with their names, the ops by subject; a name of no known kind stops the build."""
+    names = sorted((section(name, thing), name) for name, thing in public.things.items())
+    for heading, group in itertools.groupby(names, key=lambda pair: pair[0]):
+        yield heading, [name for _, name in group]
+
+
+def section(name: str, thing: Any) -> str:
+    """The section of a name, from the module that defines it."""
+    _, space, *_ = name.split(".")
     if isinstance(thing, np.dtype):
-        return block("py:data", name, f"NumPy's dtype `{thing.name}`.")
+        return "Dtypes"
     if isinstance(thing, SavePolicy):
-        return block("py:data", name, thing.doc)
+        return "Checkpoint"
     if isinstance(thing, float) or thing is None:
-        return block("py:data", name, f"The constant `{thing}`.")
-    if thing.__name__ != name.rpartition(".")[2]:
-        space = name.split(".")[1:-1]
-        inside = space and thing.__name__ in getattr(pullback, space[0]).__all__
-        first = ".".join(["pullback", *(space if inside else []), thing.__name__])
-        return block("py:function", name, f"Another name of {{py:func}}`{first}`.")
-    home, _, own = name.rpartition(".")
-    if thing.__name__ != own:
-        return block("py:function", name, f"Another name of {{py:func}}`{home}.{thing.__name__}`.")
+        return "Constants"
+    if space in ("random", "special", "memory", "fft", "linalg", "cuda"):
+        return space.capitalize()
+    if not hasattr(thing, "__module__"):
+        raise ExtensionError(f"{name} is public, but the reference does not know how to document {type(thing)}.")
+    if space == "nn":
+        return f"Networks: {networks_section(name, thing.__module__.split('.')[1:])}"
+    if hasattr(thing, "op"):
+        return f"Ops: {thing.op.family}"
+    if not thing.__module__.startswith("pullback."):
+        return space.capitalize()
+    _, part, *rest = thing.__module__.split(".")
+    divided = part in ("ops", "transforms", "implicit", "optim")
+    return f"{part.capitalize()}: {rest[0]}" if divided else part.capitalize()
+
+
+def networks_section(name: str, module: list[str]) -> str:
+    """Layers that are functions with their settings are on pages by their kind."""
+    if module[:1] != ["nn"]:
+        return "functions of pb"
+    if "function_layers" not in module:
+        return module[1]
+    if "Pool" in name:
+        return "pooling as layers"
+    return "losses as layers" if name.endswith("Loss") else "functions as layers"
+
+
+def title_of(heading: str) -> str:
+    """The heading of a section as it is shown."""
+    part = heading.rpartition(": ")[2]
+    return TITLES.get(part, part.replace("_", " ").capitalize())
+
+
+def name_table(names: list[str], public: Public) -> str:
+    """Names with what their docstrings begin with; each leads to its page."""
+    rows = [f"| [`{short(name)}`]({public.page_of(name)}.md) | {summary(public.things[name])} |" for name in names]
+    return "\n".join(["```{container} names", "| name | |", "|---|---|", *rows, "```"]) if rows else ""
+
+
+def short(name: str) -> str:
+    """The name as it is typed after `import pullback as pb`."""
+    return re.sub("^pullback", "pb", name)
+
+
+def summary(thing: object) -> str:
+    """The first sentence of the docstring, in one line."""
+    paragraph = (inspect.getdoc(thing) or "").split("\n\n")[0]
+    sentence = re.split(r"(?<=[.;])\s|:\s*$", " ".join(paragraph.split()))[0]
+    return sentence.rstrip(".;").replace("|", "\\|") + "."
+
+
+def small_entry(name: str, public: Public) -> str:
+    """What has no page of its own."""
+    thing = public.things[name]
     if is_error(thing):
         return block("py:exception", name, markdown(thing))
+    if is_value(thing):
+        return block("py:data", name, thing.doc if isinstance(thing, SavePolicy) else f"`{thing}`")
+    kind = "class" if inspect.isclass(thing) else "function"
+    return block(f"py:{kind}", name, f"Another name of {{py:obj}}`{public.names_of(name)[0]}`.")
+
+
+def name_page(name: str, public: Public, page: str) -> str:
+    """The page of a function or class: its docstring under its signature, which Sphinx indexes and links to."""
+    thing = public.things[name]
+    others = ", ".join(f"`{short(other)}`" for other in public.names_of(name)[1:])
+    body = [markdown(thing), f"Other names: {others}." if others else ""]
     if inspect.isclass(thing):
-        bases = [n for base in thing.__mro__[1:] for n, other in public.items() if other is base]
-        inherited = [f"Has all that {{py:class}}`{bases[0]}` has."] if bases else []
-        return block("py:class", f"{name}{signature(thing)}",
-                     "\n\n".join([markdown(thing), *inherited, *members(thing, public)]))  # fmt: skip
-    return block("py:function", f"{name}{signature(thing)}", markdown(thing))
+        bases = [public.names[id(base)][0] for base in thing.__mro__[1:] if id(base) in public.names]
+        body += [f"Has all that {{py:class}}`{bases[0]}` has." if bases else "", *members(thing, public)]
+    kind = "class" if inspect.isclass(thing) else "function"
+    return "\n\n".join([
+        "---\norphan: true\n---", f"[API reference](../../api.md) / [{PAGES[page][0]}](../{page}.md)", f"# {name}",
+        block(f"py:{kind}", f"{name}{signature(thing, public)}", "\n\n".join(filter(None, body))) + "\n",
+    ])  # fmt: skip
 
 
-def members(cls: type, public: dict[str, object]) -> Iterator[str]:
+def members(cls: type, public: Public) -> Iterator[str]:
     """Public methods and properties with docstrings, in source order, without those of a public base."""
-    documented = {id(thing) for thing in public.values() if inspect.isclass(thing)}
-    own = itertools.takewhile(lambda base: base is cls or id(base) not in documented, cls.__mro__)
+    own = itertools.takewhile(lambda base: base is cls or id(base) not in public.names, cls.__mro__)
     for name in dict.fromkeys(n for base in own if base.__module__.startswith("pullback") for n in vars(base)):
+        getattr(cls, name, None)  # some methods are loaded now
         member = inspect.getattr_static(cls, name)
         described = inspect.isroutine(member) or isinstance(member, (property, cached_property))
         if name.startswith("_") or not described or not inspect.getdoc(member):
             continue  # a plain value would bring the docstring of its type
-        kind = "py:method" if inspect.isroutine(member) else "py:attribute"
-        yield block(kind, f"{name}{signature(member, bound=True)}", markdown(member), fence=4)
+        yield member_entry(name, member, public)
+
+
+def member_entry(name: str, member: Any, public: Public) -> str:
+    """A method or property; one that is a public function, or calls it, leads to that one's page."""
+    function = getattr(member, "__func__", member)
+    same = public.things.get(f"pullback.{name}")
+    if same is not None and inspect.getdoc(same) == inspect.getdoc(function):
+        function = same
+    body = markdown(function)
+    if id(function) in public.names:
+        body = f"{summary(function)} See {{py:func}}`{public.names[id(function)][0]}`."
+    kind = "py:method" if inspect.isroutine(member) else "py:attribute"
+    bound = not isinstance(member, staticmethod)
+    return block(kind, f"{name}{signature(function, public, bound)}", body, fence=4)
 
 
 def markdown(thing: object) -> str:
@@ -194,16 +277,47 @@ def block(directive: str, heading: str, body: str, fence: int = 6) -> str:
     return f"{'`' * fence}{{{directive}}} {heading}\n{body}\n{'`' * fence}"
 
 
-def signature(thing: object, bound: bool = False) -> str:
-    """Names and defaults; types are in the source. Empty for errors and what is not callable."""
-    if not callable(thing) or is_error(thing):
-        return ""
-    found = inspect.signature(thing)
-    parameters = [parameter.replace(annotation=parameter.empty) for parameter in found.parameters.values()]
-    return str(found.replace(parameters=parameters[bound:], return_annotation=found.empty))
+def signature(thing: Any, public: Public, bound: bool = False) -> str:
+    return typed_signature(thing, bound, public.classes) if callable(thing) else ""
+
+
+class OpTable(SphinxDirective):
+    def run(self) -> list[nodes.Node]:
+        heading, *rows = op_rows()
+        lines = [heading, ["---"] * len(heading), *rows]
+        return self.parse_text_to_nodes("\n".join(f"| {' | '.join(line)} |" for line in lines))
+
+
+def link_types(app: Sphinx, doctree: nodes.document) -> None:
+    """Types in signatures: those of the package stay links, `Array` leads to what it means, others are text. (Sphinx
+    would compare each with the last parts of all names.)
+    """
+    for described in doctree.findall(addnodes.desc_signature):
+        for xref in list(described.findall(addnodes.pending_xref)):
+            if xref["reftarget"] == "Array":
+                xref.replace_self(nodes.reference("", "", *xref.children, refuri=ARRAY, internal=True))
+            elif not xref["reftarget"].startswith("pullback."):
+                xref.replace_self(xref.children)
+
+
+def drop_toctree(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
+    """Before the theme makes the sidebar of a page: not where that of its folder is known."""
+    if posixpath.dirname(page) in app.sidebars:
+        del context["toctree"]
+
+
+def keep_sidebar(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
+    """After the theme has made a sidebar: it is the same for all pages of names in a folder."""
+    folder = posixpath.dirname(page)
+    if folder.startswith("api/"):
+        context["furo_navigation_tree"] = app.sidebars.setdefault(folder, context["furo_navigation_tree"])
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.sidebars = {}
     app.connect("builder-inited", write_pages)
+    app.connect("doctree-read", link_types)
+    app.connect("html-page-context", drop_toctree, priority=400)
+    app.connect("html-page-context", keep_sidebar, priority=600)
     app.add_directive("op-table", OpTable)
     return {"parallel_read_safe": True}

@@ -7,7 +7,8 @@ from typing import Any
 from . import (
     data as data, errors as errors, implicit as implicit, interop as interop, nn as nn, optim as optim, tools as tools,
 )
-from .arrays import dtypes as dtypes, tree as tree
+from .arrays import cuda as cuda, dtypes as dtypes, tree as tree
+from .arrays.devices import Device as Device
 from .arrays.dtypes import (
     bool_ as bool_, complex128 as complex128, complex64 as complex64, float16 as float16, float32 as float32,
     float64 as float64, int16 as int16, int32 as int32, int64 as int64, int8 as int8, uint16 as uint16,
@@ -224,6 +225,7 @@ bool = bool_
 concatenate = concat
 cumprod = cumulative_prod
 cumsum = cumulative_sum
+device = Device
 pow = power
 transpose = permute_dims
 

@@ -126,7 +126,8 @@ def print_gpu_findings(console: Console) -> int:
     if not count_gpus():
         console.print("No NVIDIA GPU that CuPy can use: everything runs on the CPU.", highlight=False)
         return 0
-    table, failed = Table("on the GPU", "found", title="one kernel, one product, one graph"), False
+    table, failed = Table("on the GPU", title="one kernel, one product, one graph"), False
+    table.add_column("found", overflow="fold")
     for finding in check_gpu():
         color = "green" if finding.ok else "red"
         table.add_row(finding.name, f"[{color}]{escape(finding.found)}[/{color}]")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import threading
 import types
 from collections.abc import Iterator
 from typing import Any, ClassVar
-from unittest import mock
 
 import numpy as np
 import scipy.linalg
@@ -33,6 +33,9 @@ class _Ufunc:
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         for x in args:
+            if hasattr(x, "__cupy_override_elementwise_kernel__"):
+                kernel = types.SimpleNamespace(name=f"cupy_{self.__name__}")
+                return x.__cupy_override_elementwise_kernel__(kernel, *args, **options)
             if not isinstance(x, (ndarray, bool, int, float, complex, np.generic)):
                 raise TypeError(f"Unsupported type {type(x)}")
         return wrap(self._own(*map(unwrap, args), **{k: unwrap(v) for k, v in options.items()}))
@@ -66,16 +69,15 @@ def _from_host(name: str) -> Any:
     def make(a: Any, dtype: Any = None, **options: Any) -> ndarray:
         interface = getattr(a, "__cuda_array_interface__", None)
         if isinstance(a, ndarray):
-            host = unwrap(a) if a.device.id == Device().id else a.get()
-            return (
-                a
-                if host is unwrap(a) and name != "array" and dtype in (None, a.dtype)
-                else wrap(np.array(host, dtype, copy=name == "array" or None, **options))
-            )
+            if a.device.id == Device().id and name != "array" and dtype in (None, a.dtype):
+                return a
+            return wrap(np.array(a.get(), dtype, **options))
         if interface is not None:
             holder = types.SimpleNamespace(__array_interface__={k: v for k, v in interface.items() if k != "stream"})
             holder.owner = a
             return wrap(getattr(np, name)(np.asarray(holder), dtype))
+        if hasattr(a, "__cupy_get_ndarray__"):
+            return make(a.__cupy_get_ndarray__(), dtype, **options)
         if isinstance(a, (list, tuple)) and any(isinstance(x, ndarray) for x in a):
             a = unwrap(a)
         return wrap(np.array(a, dtype, **{k: v for k, v in options.items() if k in ("order", "ndmin")}))
@@ -87,6 +89,16 @@ def _where(condition: Any, *branches: Any) -> Any:
     if not branches:
         return wrap(np.where(unwrap(condition)))
     return wrap(np.where(unwrap(condition.astype(bool)), *map(unwrap, branches)))
+
+
+def _reduction(name: str, *order: str) -> Any:
+    """A reduction of CuPy, which calls the method of its argument with parameters in this order."""
+
+    def reduce(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        given = {"axis": axis, "dtype": dtype, "out": out, "keepdims": keepdims}
+        return getattr(a, name)(*(given[each] for each in order))
+
+    return reduce
 
 
 def _from_dlpack(x: Any) -> ndarray:
@@ -137,9 +149,11 @@ class _Stream:
     def __init__(self, non_blocking: bool = False) -> None: ...
 
     def __enter__(self) -> _Stream:
+        _streams.entered = [*_streams.entered, self]
         return self
 
-    def __exit__(self, *error: Any) -> None: ...
+    def __exit__(self, *error: Any) -> None:
+        _streams.entered = _streams.entered[:-1]
 
     def synchronize(self) -> None:
         self.log.append("synchronize")
@@ -150,6 +164,25 @@ class _Stream:
 
     def wait_event(self, event: Any) -> None:
         self.log.append("wait_event")
+
+
+class _Streams(threading.local):
+    """The streams that a thread has entered; the last one is current."""
+
+    entered: ClassVar[list[Any]] = [_Stream()]
+
+
+_streams = _Streams()
+
+
+class _Event:
+    """An event, which has happened as soon as it is recorded."""
+
+    done = True
+
+    def __init__(self, disable_timing: bool = False) -> None: ...
+
+    def synchronize(self) -> None: ...
 
 
 class _Random(_Library):
@@ -203,9 +236,12 @@ def _make_modules() -> dict[str, types.ModuleType]:
         "random": _Random(),
         "lib": types.SimpleNamespace(stride_tricks=_Library("cupy.lib.stride_tricks", np.lib.stride_tricks)),
         **{name: _from_host(name) for name in _FROM_HOST},
+        **{name: _reduction(name, "axis", "dtype", "out", "keepdims") for name in ("sum", "mean", "prod")},
+        **{name: _reduction(name, "axis", "out", "keepdims") for name in ("max", "min")},
         "cuda": types.SimpleNamespace(
-            Device=Device, Stream=_Stream, Event=lambda **options: object(), runtime=_runtime(),
-            get_current_stream=_Stream, alloc_pinned_memory=lambda size: memoryview(bytearray(size)),
+            Device=Device, Stream=_Stream, Event=_Event, runtime=_runtime(),
+            get_current_stream=lambda: _streams.entered[-1],
+            alloc_pinned_memory=lambda size: memoryview(bytearray(size)),
         ),
     }  # fmt: skip
     for name, value in own.items():
@@ -225,5 +261,13 @@ cupy: Any = _modules["cupy"]
 @contextlib.contextmanager
 def installed() -> Iterator[Any]:
     """`import cupy` finds the stand-in; afterwards nothing is left of it."""
-    with mock.patch.dict(sys.modules, _modules):
+    before = {name: sys.modules.get(name) for name in _modules}
+    sys.modules.update(_modules)
+    try:
         yield cupy
+    finally:
+        for name, module in before.items():
+            if module is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = module

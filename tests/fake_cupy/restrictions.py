@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 #: The dtypes that `cupy.add.at` and `cupy.maximum.at` take.
-ADD_AT = ("int32", "float16", "float32", "float64", "complex64", "complex128", "uint32", "uint64")
+ADD_AT = ("int32", "int64", "float16", "float32", "float64", "uint32", "uint64")
 EXTREME_AT = ("int32", "int64", "float32", "float64", "uint32", "uint64")
 #: Names of NumPy and SciPy that CuPy lacks, as far as this package could use them.
 MISSING = """

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import ConversionError, DeviceError, DtypeError, GraphError
 from .size import Size
 
+_PROCESS = os.getpid()
 _SCALARS = (bool, int, float, complex, np.generic)
 
 
@@ -52,9 +54,14 @@ def to_host(x: Any) -> Any:
     if not _is_cupy(x):
         return np.asarray(x)
     found = x.get()
+    raise_device_errors()
+    return found
+
+
+def raise_device_errors() -> None:
+    """Raise what programs on a device met, after one has waited for them."""
     for check in after_synchronization:
         check()
-    return found
 
 
 def namespace_of(arrays: Sequence[Any]) -> Any:
@@ -65,15 +72,22 @@ def namespace_of(arrays: Sequence[Any]) -> Any:
     return np
 
 
-def is_number(x: Any) -> bool:
-    """Whether x counts as a number beside arrays on any device: a scalar, or an array without axes on the CPU."""
-    return isinstance(x, _SCALARS) or (isinstance(x, np.ndarray) and not x.ndim)
-
-
-def gpu_of(arrays: Sequence[Any]) -> int | None:
-    """The number of the one GPU that all arrays lie on, numbers apart; None where they lie on several devices."""
-    found = {x.device.id if _is_cupy(x) else -1 for x in arrays if not is_number(x)}
-    return found.pop() if len(found) == 1 else None
+def find_gpu(arrays: Sequence[Any]) -> tuple[int | None, bool]:
+    """The number of the one GPU that all arrays lie on, None where they lie on several devices; and whether arrays of
+    NumPy are among them that count as numbers, since they have no axes.
+    """
+    kind, device, has_numbers = sys.modules["cupy"].ndarray, None, False
+    for x in arrays:
+        if isinstance(x, kind):
+            here = x.data.device_id
+            if device is not None and here != device:
+                return None, False
+            device = here
+        elif isinstance(x, (np.ndarray, np.generic)):
+            if x.ndim:
+                return None, False
+            has_numbers = True
+    return device, has_numbers
 
 
 def as_gpu_operands(arrays: Sequence[Any], by_value: bool) -> list[Any]:
@@ -116,7 +130,15 @@ def namespace_on(device: str) -> Any:
 
 def current_gpu() -> int:
     """The number of the GPU on which CuPy makes its arrays."""
-    return int(sys.modules["cupy"].cuda.runtime.getDevice())
+    try:
+        return int(sys.modules["cupy"].cuda.runtime.getDevice())
+    except Exception as error:
+        if os.getpid() == _PROCESS:
+            raise
+        raise DeviceError(
+            f"CUDA does not work in this process, which was forked from one that uses it: {error}.\n"
+            '  Start processes that use a GPU by "spawn": multiprocessing.get_context("spawn").'
+        ) from error
 
 
 def device_count(what: str) -> int:
@@ -136,6 +158,24 @@ def device_context(device: str) -> Any:
     return nullcontext() if device == "cpu" else importlib.import_module("cupy").cuda.Device(int(device[5:]))
 
 
+class StreamPlace(NamedTuple):
+    """A GPU and a stream of CuPy, which are current in one thread."""
+
+    device: int
+    stream: Any
+
+    @contextmanager
+    def enter(self) -> Iterator[None]:
+        """Make them current in the thread that runs this, so that its work stays in order with that of the other."""
+        with sys.modules["cupy"].cuda.Device(self.device), self.stream:
+            yield
+
+
+def current_place() -> StreamPlace:
+    """Where work of this thread runs."""
+    return StreamPlace(current_gpu(), sys.modules["cupy"].cuda.get_current_stream())
+
+
 def move_array(array: Any, device: str) -> Any:
     """An array or a number as an array on a device: itself if it is there."""
     if device == "cpu":
@@ -144,6 +184,14 @@ def move_array(array: Any, device: str) -> Any:
         return array
     with device_context(device):
         return sys.modules["cupy"].asarray(array)
+
+
+def copy_array(array: Any, order: Any = "K") -> Any:
+    """A copy on the array's own device; CuPy by itself copies to the current one."""
+    if type(array) is np.ndarray or not _is_cupy(array):
+        return array.copy(order)
+    with array.device:
+        return array.copy(order)
 
 
 def special_namespace_of(xp: Any) -> Any:

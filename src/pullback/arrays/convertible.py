@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import ConversionError, DtypeError, ShapeError
-from .backends import device_of, is_array, to_host
+from .backends import device_of, is_array, raise_device_errors, to_host
 from .call_site import warn_at_user_line
 from .conversion_advice import advise_on_conversion, loses_derivative, replaces_errors
 from .node import Node, depends_on_running_call
-from .protect import read_only_view
+from .protect import owned_copy, read_only_view
 from .value import Value
 
 if TYPE_CHECKING:
@@ -73,6 +73,19 @@ class ConvertibleValue(Value):
         array = self._bare_array("numpy()")
         found: NDArray[Any] = to_host(array) if device_of(array) != "cpu" else read_only_view(array)
         return found
+
+    def cupy(self) -> Any:
+        """The values as a CuPy array of its own memory, on the tensor's GPU."""
+        array = self._bare_array("cupy()")
+        if device_of(array) == "cpu":
+            raise ConversionError("cupy(): this tensor is on the CPU.\n  Move it first: x.cuda().cupy().")
+        return owned_copy(array)
+
+    def __cupy_get_ndarray__(self) -> Any:
+        """What `cupy.asarray(x)` asks for: a copy, since CuPy's arrays can be written to. There is no
+        `__cuda_array_interface__`: who reads it keeps the tensor alive but not the array, which the tensor may leave.
+        """
+        return self.cupy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         array = self._bare_array("np.asarray")
@@ -143,7 +156,10 @@ class ConvertibleValue(Value):
                 f"the truth of a tensor of shape {self.shape} is ambiguous.\n  Use pb.any(x) or pb.all(x)."
             )
         self.note_numbers()
-        return bool(self.value)
+        found = bool(self.value)
+        if type(self.value) is not np.ndarray:
+            raise_device_errors()
+        return found
 
     def __format__(self, form: str) -> str:
         if not form:

@@ -38,7 +38,7 @@ def asarray(data: Any, *, dtype: Any = None, device: Any = None, copy: bool | No
     >>> y.backward(); a.flags.writeable
     True
     """
-    if _is_foreign_gpu_array(data):
+    if type(data) is not np.ndarray and _is_foreign_gpu_array(data):
         return asarray(from_dlpack(data, copy=copy), dtype=dtype, device=device)
     here = data.device if isinstance(data, Value) else device_of(data)
     wanted = here if device is None else normalize_device(device, "asarray")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .backends import is_array
+from .backends import copy_array, is_array
 from .finalizers import FinalizerQueue
 
 #: The base object NumPy puts between an array and its view made by `as_strided`.
@@ -140,7 +140,7 @@ def base_of(array: Any) -> Any:
 
 def owned_copy(array: Any) -> Any:
     """A copy that lies in memory as the array does, read-only where the library supports it."""
-    copy = array.copy(order="K")
+    copy = copy_array(array)
     if isinstance(copy, np.ndarray):
         copy.flags.writeable = False
     return copy
@@ -152,7 +152,7 @@ def as_immutable(array: Any) -> Any:
     if flags is None or isinstance(array, np.generic):
         return array
     if getattr(flags, "writeable", True) or array.base is not None or id(array) in _locks:  # a lock ends
-        return array.copy(order="K")
+        return copy_array(array)
     return array
 
 

@@ -230,13 +230,16 @@ class Value(MethodNames):
         def __ge__(self, other: Any) -> Self: ...
         def __getitem__(self, index: Any) -> Self: ...
         def __iter__(self) -> Iterator[Self]: ...
-        def sum(self, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None,
-                where: Any = None) -> Self: ...  # fmt: skip
-        def prod(self, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None,
+        def sum(self, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *,
+                initial: Any = None, where: Any = None) -> Self: ...  # fmt: skip
+        def prod(self, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *,
+                 initial: Any = None, where: Any = None) -> Self: ...  # fmt: skip
+        def mean(self, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *,
                  where: Any = None) -> Self: ...  # fmt: skip
-        def mean(self, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Self: ...
-        def max(self, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Self: ...
-        def min(self, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Self: ...
+        def max(self, axis: Any = None, out: None = None, keepdims: bool = False, *, initial: Any = None,
+                where: Any = None) -> Self: ...  # fmt: skip
+        def min(self, axis: Any = None, out: None = None, keepdims: bool = False, *, initial: Any = None,
+                where: Any = None) -> Self: ...  # fmt: skip
         def var(self, axis: Any = None, dtype: Any = None, *, ddof: float | None = None, correction: float = 0,
                 keepdims: bool = False, where: Any = None, mean: Any = None) -> Self: ...  # fmt: skip
         def std(self, axis: Any = None, dtype: Any = None, *, ddof: float | None = None, correction: float = 0,

@@ -29,6 +29,8 @@ class Buffer:
     number: int = -1
     offset: int = -1
     constant: Any = None
+    #: Of a constant: whether its elements are their own numbers, 0, 1, 2, ..., so that none need be read.
+    counts: bool = False
 
     @property
     def nbytes(self) -> int:

@@ -70,6 +70,8 @@ class Limits:
     max_batch_product_ns: float
     #: A program that takes longer lets other Python threads run meanwhile.
     gil_release_ns: float
+    #: From so many points on, a walk over memory is worth saving: fewer stay in the nearest cache.
+    large_domain: int = 1 << 14
     #: The axes, each with its own stride, that the batch of a product may have.
     max_batch_axes: int = 1
 

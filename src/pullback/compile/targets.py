@@ -11,6 +11,7 @@ from ..ops.lazy import lazy_function
 from ..program.ir import Program
 from .cpu.runtime.link import has_llvm
 from .cpu.target import DTYPES, find_cpu_target
+from .cuda.words import C_TYPES
 from .numpy_runner import NumpyRunner
 from .pipeline import compile_program
 from .reference.checked_runner import CheckedRunner
@@ -24,7 +25,7 @@ TARGETS: dict[str, Callable[[Program], Target | None]] = {
 }
 
 #: By the kind of device, the dtypes of arrays that native code takes.
-NATIVE_DTYPES: dict[str, Collection[str]] = {"cpu": DTYPES}
+NATIVE_DTYPES: dict[str, Collection[str]] = {"cpu": DTYPES, "cuda": frozenset(C_TYPES)}
 
 
 def takes_arrays_of(spec: Spec) -> bool:
@@ -33,11 +34,19 @@ def takes_arrays_of(spec: Spec) -> bool:
 
 
 def find_target(program: Program) -> Target | None:
-    kinds = {s.spec.device.partition(":")[0] for s in program.inputs} or {"cpu"}
-    if len(kinds) > 1:  # single numbers go where the arrays are
-        kinds -= {"cpu"} - {s.spec.device for s in program.inputs if s.spec.shape}
-    find = TARGETS.get(kinds.pop())
-    return None if kinds or find is None else find(program)  # arrays of two devices are left to ops, which raise
+    devices = _devices_of(program)
+    find = TARGETS.get(devices[0].partition(":")[0])
+    return None if len(devices) > 1 or find is None else find(program)  # moves between devices are left to ops
+
+
+def _devices_of(program: Program) -> list[str]:
+    """Where the arrays of a program lie; single numbers go where the arrays are."""
+    moved = [r for e in program.equations if "device" in e.static for r in e.results]
+    specs = [symbol.spec for symbol in (*program.inputs, *moved)]
+    devices = sorted({spec.device for spec in specs}) or ["cpu"]
+    if len(devices) > 1 and all(spec.device != "cpu" or not spec.shape for spec in specs):
+        devices = [device for device in devices if device != "cpu"]
+    return devices
 
 
 def explain_fallback(program: Program) -> str:

@@ -22,6 +22,11 @@ def digits() -> tuple[NDArray[np.float32], NDArray[Any]]:
     Origin: the test part of "Optical Recognition of Handwritten Digits", E. Alpaydin and C. Kaynak, UCI Machine
     Learning Repository, 1998, https://doi.org/10.24432/C50P49, licensed CC BY 4.0. Each pixel counts the ink of a 4x4
     block of a 32x32 bitmap (0 to 16) and is divided by 16 here.
+
+    >>> import pullback as pb
+    >>> images, labels = pb.data.digits()
+    >>> images.shape, labels[:3].tolist()
+    ((1797, 64), [0, 1, 2])
     """
     with (files(__name__) / "digits.npz").open("rb") as file, np.load(file) as archive:
         return archive["images"].astype(np.float32) / 16, archive["labels"].astype(np.int64)

@@ -278,6 +278,10 @@ class Module:
         """Move all arrays to the CPU."""
         return self.to(device="cpu")
 
+    def cuda(self, device: Any = None) -> Self:
+        """Move all arrays to a GPU: the current one, or that of a number or a name."""
+        return self.to(device="cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
+
     def double(self) -> Self:
         """Make all floating-point arrays float64."""
         return self.to(dtype="float64")
@@ -404,7 +408,7 @@ explain_missing_attributes(
     Module,
     "Module",
     """
-    add_module compile cuda extra_repr half named_buffers parameters_and_buffers register_full_backward_hook
+    add_module compile extra_repr half named_buffers parameters_and_buffers register_full_backward_hook
     register_module register_parameter trainable_variables trainable_weights weights variables fit build init
     """,
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..arrays.backends import is_array, move_array
-from ..arrays.devices import normalize_device
+from ..arrays.devices import is_device, normalize_device
 from ..arrays.dtypes import NAMES, as_dtype
 from ..arrays.scope import current_scope
 from ..arrays.spec import spec_of
@@ -42,7 +42,7 @@ def make_conversion(args: tuple[Any, ...], dtype: Any, device: Any) -> Callable[
     for given in args:
         if isinstance(given, Value) or is_array(given):
             dtype, device = spec_of(given).dtype, spec_of(given).device
-        elif isinstance(given, str) and given not in NAMES:
+        elif is_device(given) and given not in NAMES:
             device = given
         elif given is not None:
             dtype = given

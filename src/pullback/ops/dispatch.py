@@ -13,7 +13,7 @@ from ..arrays.backends import (
     as_gpu_operands,
     current_gpu,
     device_context,
-    gpu_of,
+    find_gpu,
     is_array,
     namespace_of,
 )
@@ -24,7 +24,7 @@ from ..arrays.value import Value
 from ..errors import DeviceError, GraphError, IndexingError, PullbackError
 from ..instrument import OpCall
 from ..settings import PLAIN, modes
-from .op import Op
+from .op import OPS, Op
 
 _SCALARS = frozenset((bool, int, float, complex))
 _ndarray = np.ndarray
@@ -63,11 +63,14 @@ def compute(op: Op, arrays: Sequence[Any], static: dict[str, Any]) -> Any:
     """The value on bare arrays, unseen by instruments. Results are arrays, also where NumPy would return a scalar."""
     xp = np
     if "cupy" in _modules and (xp := namespace_of(arrays)) is not np:
-        device = _common_gpu(op, arrays)
+        device, has_numbers = find_gpu(arrays)
+        if device is None:
+            raise mixed_devices_error(op.name, [spec_of(x) for x in arrays])
         if device != current_gpu():
             with device_context(f"cuda:{device}"):
                 return compute(op, arrays, static)
-        arrays = as_gpu_operands(arrays, op.ufunc is not None)
+        if has_numbers:
+            arrays = as_gpu_operands(arrays, op.ufunc is not None)
     if "ml_dtypes" in _modules and not _SCALARS.isdisjoint(map(type, arrays)):
         arrays = convert_weak_scalars(xp, arrays)
     try:
@@ -83,29 +86,19 @@ def compute(op: Op, arrays: Sequence[Any], static: dict[str, Any]) -> Any:
     if type(out) is _ndarray:
         return out
     if type(out) is tuple:
-        return tuple([x if type(x) is _ndarray else _as_result(xp, x) for x in out])
-    return _as_result(xp, out)
-
-
-def _as_result(xp: Any, out: Any) -> Any:
-    """An array, also where NumPy returns a scalar; one that an op moved stays where it is."""
+        return tuple([x if type(x) is _ndarray or is_array(x) else xp.asarray(x) for x in out])
+    # an array that an op moved stays where it is
     return xp.asarray(out) if isinstance(out, _SCALAR_RESULTS) or not is_array(out) else out
 
 
-def _common_gpu(op: Op, arrays: Sequence[Any]) -> int:
-    """The GPU that an op runs on."""
-    device = gpu_of(arrays)
-    if device is None:
-        raise mixed_devices_error(op, [spec_of(x) for x in arrays])
-    return device
-
-
-def mixed_devices_error(op: Op, specs: Sequence[Spec]) -> DeviceError:
+def mixed_devices_error(name: str, specs: Sequence[Spec]) -> DeviceError:
     """The error for arguments on several devices: which argument is where, and the user's line."""
-    held = [(op.argument(i).lstrip("*"), spec) for i, spec in enumerate(specs) if not counts_as_number(spec)]
-    listed = ", ".join(f"{name} is {spec}" + ("" if spec.device != "cpu" else " on cpu") for name, spec in held)
+    op = OPS.get(name)
+    names = [f"argument {i}" if op is None else op.argument(i).lstrip("*") for i in range(len(specs))]
+    held = [(each, spec) for each, spec in zip(names, specs, strict=True) if not counts_as_number(spec)]
+    listed = ", ".join(f"{each} is {spec}" + ("" if spec.device != "cpu" else " on cpu") for each, spec in held)
     return DeviceError(
-        f"{op.name}: {listed}; one op computes on one device.\n"
+        f"{name}: {listed}; one op computes on one device.\n"
         f"  at {format_line(*user_line(sys._getframe(1)))}\n"
         f'  Move one of them: x.to("{held[0][1].device}"); bare arrays by cupy.asarray(a) or cupy.asnumpy(a) of CuPy.'
     )

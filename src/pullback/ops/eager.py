@@ -53,9 +53,7 @@ def _n_ary_function(op: Op) -> Any:
     return function
 
 
-def _planned_unary(op: Op) -> Any:
-    plans = new_table()
-
+def _planned_unary(op: Op, plans: Plans) -> Any:
     def function(x: Any, /) -> Any:
         if type(x) is not Tensor:
             return apply(op, as_value(x))
@@ -91,7 +89,8 @@ def _planned_binary(op: Op, plans: Plans) -> Any:
 
 
 def _unary_function(op: Op, depth: int) -> Any:
-    planned = _planned_unary(op)
+    plans = new_table()
+    planned = _planned_unary(op, plans)
     if not op.ufunc or not op.differentiable:
         return planned
     ufunc = getattr(np, op.ufunc)
@@ -101,7 +100,14 @@ def _unary_function(op: Op, depth: int) -> Any:
     def function(x: Any, /) -> Any:
         mode = modes()
         if type(x) is not Tensor or x.spec.plain is None or (mode is not PLAIN and mode is not UNRECORDED):
-            return _compute_raw(op, ufunc, x) if type(x) is _ndarray else planned(x)
+            if type(x) is _ndarray:
+                return _compute_raw(op, ufunc, x)
+            # on a GPU; looked up here, a call away from the user's line
+            if mode is PLAIN and type(x) is Tensor and (plan := plans.get(x.spec.number)):
+                run = plan.record  # type: ignore[union-attr]
+                if run is not None:
+                    return run(x)
+            return planned(x)
         a = x.value
         value = ufunc(a)
         if type(value) is not _ndarray:
@@ -158,12 +164,12 @@ def _binary_function(op: Op, depth: int, as_operator: bool = False) -> Any:
             spec = x.spec
             a, n = x.value, x.node
             if type(y) is Tensor:
-                if spec is not y.spec and (plan := plans.get((spec.number, y.spec.number))):
+                plain = spec is y.spec and spec.plain is not None
+                if not plain and (plan := plans.get((spec.number, y.spec.number))):
                     run = plan.record if (mode := modes()) is PLAIN else plan.in_mode(mode)  # type: ignore[union-attr]
                     if run is not None:
                         return run(x, y)
                 b, m = y.value, y.node
-                plain = spec is y.spec and spec.plain is not None
             else:
                 m = None
                 plain = (b := _weak_constant(spec, y)) is not None

@@ -12,7 +12,7 @@ from ..arrays.size import Size
 from ..arrays.spec import Spec, make_spec, spec_of, zeros
 from ..errors import ArgumentError, DeviceError, DtypeError, GraphError, ShapeError
 from . import basis, batching, op_samples
-from .dispatch import counts_as_number, promotion_argument, run
+from .dispatch import counts_as_number, mixed_devices_error, promotion_argument, run
 from .eager import public_function
 from .op import OPAQUE, PURE, Algebra, Effects, Formula, MaskedCotangent, Op, as_formula, register
 from .signatures import Declarations
@@ -135,8 +135,11 @@ def contraction(
     form: Any = None,
     statics: Mapping[str, Any] | None = None,
     direct: FormulaFunction | None = None,
+    narrow: FormulaFunction | None = None,
 ) -> Op:
-    """An op linear in each argument separately: the tangent sums over arguments the op with that one replaced."""
+    """An op linear in each argument separately: the tangent sums over arguments the op with that one replaced.
+    `narrow` computes it on bfloat16 arrays of a GPU, or returns None.
+    """
 
     def push(tangents: Sequence[Any], out: Any, primals: Sequence[Any], static: dict[str, Any]) -> Any:
         total = None
@@ -149,23 +152,26 @@ def contraction(
         return total
 
     op = Op(
-        name=name, family="contraction", args=tuple(pull), value=_compute_wide(value), spec=spec,
+        name=name, family="contraction", args=tuple(pull), value=_compute_wide(value, narrow), spec=spec,
         pulls={a: as_formula(p) for a, p in pull.items()}, push=push, batch=batch, samples=samples,
         form=form, statics=statics or {}, direct=direct,
     )  # fmt: skip
     return register(op)
 
 
-def _compute_wide(value: FormulaFunction) -> FormulaFunction:
+def _compute_wide(value: FormulaFunction, on_gpu: FormulaFunction | None) -> FormulaFunction:
     """A sum of products of bfloat16, which NumPy and CuPy do not multiply: computed in float32 and rounded once."""
 
     def compute(xp: Any, *arrays: Any, **static: Any) -> Any:
         narrow = [a.dtype for a in arrays if a.dtype.kind == "V"]
         if not narrow:
             return value(xp, *arrays, **static)
+        all_narrow = len(narrow) == len(arrays)
+        if xp is not np and on_gpu is not None and all_narrow and (found := on_gpu(*arrays)) is not None:
+            return found
         wide = [a.astype(np.float32) if a.dtype.kind == "V" else a for a in arrays]
         found = value(xp, *wide, **static)
-        return found.astype(narrow[0]) if len(narrow) == len(arrays) else found
+        return found.astype(narrow[0]) if all_narrow else found
 
     return compute
 
@@ -323,10 +329,11 @@ def _broadcast_unknown(name: str, shapes: Sequence[tuple[Any, ...]]) -> tuple[An
 
 
 def common_device(name: str, specs: Sequence[Spec]) -> str:
-    devices = sorted({s.device for s in specs if not counts_as_number(s)})
+    """The device that an op runs on."""
+    devices = {s.device for s in specs if not counts_as_number(s)}
     if len(devices) > 1:
-        raise DeviceError(f"{name}: arrays on {' and '.join(devices)} were passed to one op.\n  Move one of them.")
-    return devices[0] if devices else "cpu"
+        raise mixed_devices_error(name, specs)
+    return devices.pop() if devices else "cpu"
 
 
 def _pointwise_spec(name: str, ufunc: str | None, dtype: str) -> FormulaFunction:

@@ -249,6 +249,7 @@ def _array_namespace(self: Value, *, api_version: str | None = None) -> Any:
 
 _array_ufunc = attributed_to_caller(lazy_function("protocol", "array_ufunc"))
 _array_function = attributed_to_caller(lazy_function("protocol", "array_function"))
+_cupy_ufunc = attributed_to_caller(lazy_function("protocol", "cupy_ufunc"))
 
 
 #: Methods under PyTorch's names, which `method_aliases` adds at the first use of one.
@@ -303,6 +304,7 @@ def install() -> None:
         "flatten": _flatten, "ravel": _as_view_function(_flatten), "transpose": _transpose,
         "detach": pointwise.stop_gradient, "copy": reshaping.writable_copy, "__array_namespace__": _array_namespace,
         "__array_ufunc__": _array_ufunc, "__array_function__": _array_function,
+        "__cupy_override_elementwise_kernel__": _cupy_ufunc,
         "__setitem__": _set_wrapper_item,
     }  # fmt: skip
     for name, function in given.items():

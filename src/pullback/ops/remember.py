@@ -59,7 +59,8 @@ class Outcomes:
         """Say whose calls these are; its first parameter is the array."""
         code = function.__code__
         self._function = function
-        self._names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+        named = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+        self._names = tuple([name for name in named if name != "out"])  # which is refused
         function.outcomes = self  # type: ignore[attr-defined]
         return function
 

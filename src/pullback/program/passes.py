@@ -18,6 +18,7 @@ from ..ops.families import broadcast_shape
 from ..ops.forms import Cast, Expand, Gather, Reduce, ScatterAdd
 from ..ops.op import IDENTITY, OPAQUE, PURE, Algebra
 from ..ops.shape.reshaping import broadcast_op, reshape_op
+from .gathers import gather_sources
 from .ir import Equation, Program, Symbol
 from .loops import share_loops, value_key
 from .masks import Masks
@@ -30,7 +31,7 @@ from .verify import verify_program
 #: Constants of more elements are not folded: they would only fill memory.
 LARGEST_CONSTANT = 1 << 12
 #: Beside a value, one with this part of its elements is small.
-SMALL_SHARE = 64
+SMALL_SHARE = 8
 _VIEWS = broadcast_op, reshape_op
 _NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
 
@@ -324,6 +325,6 @@ def _has_axes(x: Any) -> bool:
 
 #: The passes in the order in which they run.
 PASSES = (
-    expand, absorb_numbers, simplify, fold_constants, simplify, replace_full_scatters, replace_by_taps, merge_equal,
-    share_loops, drop_repeated_masks, drop_unused, transpose_products, hoist_small,
+    expand, absorb_numbers, simplify, fold_constants, simplify, replace_full_scatters, replace_by_taps,
+    gather_sources, merge_equal, share_loops, drop_repeated_masks, drop_unused, transpose_products, hoist_small,
 )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.backends import is_array, move_array, to_host
 from ..arrays.spec import spec_of
 from ..ops.elementwise.pointwise import equal, logical_and, where
 from ..ops.index.indexing import getitem
@@ -15,15 +16,15 @@ from ..ops.index.normalize import SLOT
 from ..ops.shape.reshaping import reshape
 from .ir import Equation, Symbol
 
-#: A longer axis is scattered into: the numbers that places are compared with would leave the nearest cache.
-_LONGEST_AXIS = 1 << 14
+#: A longer axis is scattered into: the numbers that places are compared with would leave the second cache.
+_LONGEST_AXIS = 1 << 17
 
 
 def counted_axis(x: Any) -> int | None:
     """The axis along which an array of integers counts 0, 1, 2, ...; None if there is none."""
-    if not isinstance(x, np.ndarray) or x.dtype.kind not in "iu" or x.size < 2 or max(x.shape) != x.size:
+    if not is_array(x) or x.dtype.kind not in "iu" or x.size < 2 or max(x.shape) != x.size:
         return None
-    return x.shape.index(x.size) if np.array_equal(x.reshape(-1), np.arange(x.size)) else None
+    return x.shape.index(x.size) if np.array_equal(to_host(x).reshape(-1), np.arange(x.size)) else None
 
 
 def compare_for_scatter(e: Equation) -> Callable[..., Any] | None:
@@ -51,8 +52,9 @@ def compare_for_scatter(e: Equation) -> Callable[..., Any] | None:
 
     def compute(values: Any, *indices: Any) -> Any:
         # reading the counted numbers checks the index, and counts a negative one from the end
-        places = reshape(getitem(_count_along((wanted[axis],)), indices[axis]), row)
-        there, found = equal(_count_along(along), places), reshape(values, row)
+        device = spec_of(values).device
+        places = reshape(getitem(_count_along((wanted[axis],), device), indices[axis]), row)
+        there, found = equal(_count_along(along, device), places), reshape(values, row)
         if spec_of(values).dtype.kind == "b":
             return logical_and(there, found)
         return where(there, found, np.zeros((), spec_of(values).dtype))
@@ -61,11 +63,11 @@ def compare_for_scatter(e: Equation) -> Callable[..., Any] | None:
 
 
 @functools.lru_cache(maxsize=64)
-def _count_along(shape: tuple[int, ...]) -> Any:
+def _count_along(shape: tuple[int, ...], device: str) -> Any:
     """The same array for the same shape, so that equal reads of it are merged."""
     numbers = np.arange(max(shape), dtype=np.int32).reshape(shape).copy()
     numbers.flags.writeable = False
-    return numbers
+    return move_array(numbers, device)
 
 
 def _counts_along(index: Any, axis: int, size: int) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.backends import is_array, move_array, to_host
 from ..ops.elementwise.pointwise import add, where
 from ..ops.forms import ScatterAdd
 from ..ops.index.indexing import take
@@ -25,7 +26,7 @@ _LEAST_SIZE, _MOST_PLACES = 1 << 12, 1 << 20
 
 def has_taps(x: Any) -> bool:
     """Whether an array that no call changes may be places along an axis."""
-    return isinstance(x, np.ndarray) and x.dtype.kind in "iu" and x.ndim == 1 and 1 < x.size <= _MOST_PLACES
+    return is_array(x) and x.dtype.kind in "iu" and x.ndim == 1 and 1 < x.size <= _MOST_PLACES
 
 
 def find_taps(e: Equation) -> Callable[..., Any] | None:
@@ -37,10 +38,10 @@ def find_taps(e: Equation) -> Callable[..., Any] | None:
     index, indices = e.static["index"], e.args[1:]
     slots = [i for i, entry in enumerate(index) if entry is SLOT]
     plain = all(entry is SLOT or entry == slice(None) for entry in index)
-    if len(slots) != 1 or not plain or not isinstance(indices[0], np.ndarray) or indices[0].ndim != 1:
+    if len(slots) != 1 or not plain or not is_array(indices[0]) or indices[0].ndim != 1:
         return None
     axis, out = slots[0], e.results[0].spec
-    size, places = out.shape[axis], indices[0]
+    size, places = out.shape[axis], to_host(indices[0])
     if out.size < _LEAST_SIZE or not places.size or places.min() < 0 or places.max() >= size:
         return None
     counts = np.bincount(places, minlength=size)
@@ -53,9 +54,10 @@ def find_taps(e: Equation) -> Callable[..., Any] | None:
     def compute_sum(values: Any, *indices: Any) -> Any:
         total = None
         for k in range(taps):
-            term = take(values, order[np.minimum(first + k, places.size - 1)], axis=axis)
+            term = take(values, move_array(order[np.minimum(first + k, places.size - 1)], out.device), axis=axis)
             if (counts <= k).any():
-                term = where((counts > k).reshape(column), term, np.zeros((), out.dtype))
+                arrives = move_array((counts > k).reshape(column), out.device)
+                term = where(arrives, term, np.zeros((), out.dtype))
             total = term if total is None else add(total, term)
         return total
 

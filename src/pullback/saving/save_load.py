@@ -10,8 +10,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ..arrays.backends import device_of, move_array
+from ..arrays.devices import normalize_device
 from ..arrays.files import name_of_path, open_regular_file
-from ..errors import ArgumentError, ArgumentTypeError, FormatError, PullbackError
+from ..errors import ArgumentError, ArgumentTypeError, DeviceError, FormatError, PullbackError
 from .atomic_write import write_atomically
 from .header import Header, TensorEntry, assign_offsets, check_json_size, encode_header, entry_dtype, read_header
 from .tree_reader import TreeReader
@@ -45,7 +47,11 @@ def save(path: Any, tree: Any, metadata: Mapping[str, str] | None = None) -> Non
         raise ArgumentError("save: the tree is nested too deeply, or holds itself.") from None
     stored = {name: to_stored_dtype(array) for name, array in writer.arrays.items()}
     entries = assign_offsets(stored.items())
-    encoded = json.dumps({"version": _VERSION, "tree": structure}, allow_nan=False, separators=(",", ":"))
+    data = {"version": _VERSION, "tree": structure}
+    devices = {name: place for name, array in writer.arrays.items() if (place := device_of(array)) != "cpu"}
+    if devices:
+        data["devices"] = devices
+    encoded = json.dumps(data, allow_nan=False, separators=(",", ":"))
     try:
         head = encode_header(entries, {**_check_metadata(metadata), _STRUCTURE: encoded})
     except UnicodeEncodeError:
@@ -69,11 +75,12 @@ def _check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
     return found
 
 
-def load(path: Any, *, mmap: bool = False, kinds: Iterable[type] = ()) -> Any:
+def load(path: Any, *, mmap: bool = False, kinds: Iterable[type] = (), device: Any = None) -> Any:
     """The tree that `save` wrote; of a safetensors file by others, a dict of its arrays. Never runs code from the file.
 
     With `mmap` the arrays are read-only views of the file, which is read where they are used. A class that is not in
-    a loaded module is given by `kinds`. A damaged, cut off or hostile file raises `FormatError`.
+    a loaded module is given by `kinds`. Arrays come back on the device that they were saved on, or all on `device`. A
+    damaged, cut off or hostile file raises `FormatError`.
 
     >>> import numpy as np, os, tempfile, pullback as pb
     >>> path = os.path.join(tempfile.mkdtemp(), "a.safetensors")
@@ -87,7 +94,10 @@ def load(path: Any, *, mmap: bool = False, kinds: Iterable[type] = ()) -> Any:
         header = read_header(file, size, what)
         arrays = _map_arrays(file, header, what) if mmap else _read_arrays(file, header, what)
     encoded = header.metadata.get(_STRUCTURE)
-    return arrays if encoded is None else _decode_tree(encoded, arrays, kinds, what)
+    place = None if device is None else normalize_device(device, what)
+    if encoded is None:
+        return arrays if place is None else {name: move_array(array, place) for name, array in arrays.items()}
+    return _decode_tree(encoded, arrays, kinds, place, what)
 
 
 def load_metadata(path: Any) -> dict[str, str]:
@@ -105,15 +115,16 @@ def load_metadata(path: Any) -> dict[str, str]:
     return {name: text for name, text in header.metadata.items() if name != _STRUCTURE}
 
 
-def _decode_tree(encoded: str, arrays: dict[str, Any], kinds: Iterable[type], what: str) -> Any:
-    reader = TreeReader(arrays, kinds, what)
+def _decode_tree(encoded: str, arrays: dict[str, Any], kinds: Iterable[type], place: str | None, what: str) -> Any:
     check_json_size(encoded, what)
     try:
         data = json.loads(encoded)
         if data["version"] != _VERSION:
             raise FormatError(f"{what}: version {str(data['version'])[:20]} of the structure is not known.")
+        devices = dict.fromkeys(arrays, place) if place is not None else _saved_devices(data, what)
+        reader = TreeReader(arrays, kinds, what, devices)
         tree = reader.decode(data["tree"])
-    except FormatError:
+    except (FormatError, DeviceError):
         raise
     except (PullbackError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise FormatError(
@@ -123,6 +134,17 @@ def _decode_tree(encoded: str, arrays: dict[str, Any], kinds: Iterable[type], wh
     if unused:
         raise FormatError(f"{what}: the structure has no place for the array {sorted(unused)[0][:60]!r}.")
     return tree
+
+
+def _saved_devices(data: Any, what: str) -> dict[str, str]:
+    """The device of each array that was not on the CPU."""
+    saved = data.get("devices", {})
+    for place in set(saved.values()):
+        try:
+            normalize_device(place, what)
+        except DeviceError as error:
+            raise DeviceError(f'{error}\n  The arrays were saved there; pass another one, as device="cpu".') from None
+    return saved  # type: ignore[no-any-return]
 
 
 def _read_arrays(file: BinaryIO, header: Header, what: str) -> dict[str, Any]:

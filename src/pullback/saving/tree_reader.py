@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.backends import move_array
 from ..arrays.dtypes import NAMES, as_dtype
 from ..arrays.spec import spec_of
 from ..arrays.tensor import wrap
@@ -19,8 +20,10 @@ from .tree_writer import is_named_tuple
 class TreeReader:
     """Rebuilds a tree. Classes are looked up among `kinds` and in modules that are loaded, never imported."""
 
-    def __init__(self, arrays: Mapping[str, Any], kinds: Iterable[type], what: str) -> None:
+    def __init__(self, arrays: Mapping[str, Any], kinds: Iterable[type], what: str, devices: Mapping[str, str]) -> None:
         self._arrays = arrays
+        self._devices = devices
+        self._placed: dict[str, Any] = {}
         self._kinds = {f"{kind.__module__}:{kind.__qualname__}": kind for kind in kinds}
         self._what = what
         self._tensors: dict[str, Any] = {}
@@ -45,6 +48,17 @@ class TreeReader:
         return FormatError(f"{self._what}: {fault}.")
 
     def _array(self, data: Any) -> Any:
+        """An array on its device."""
+        found = self._stored_array(data)
+        name = data["pairs"] if isinstance(data, dict) else data
+        place = self._devices.get(name, "cpu")
+        if place == "cpu":
+            return found
+        if name not in self._placed:
+            self._placed[name] = move_array(found, place)
+        return self._placed[name]
+
+    def _stored_array(self, data: Any) -> Any:
         """An array by its name, or {"pairs": name} for complex numbers."""
         name = data.get("pairs") if isinstance(data, dict) else data
         if not isinstance(name, str) or name not in self._arrays:
@@ -72,7 +86,7 @@ class TreeReader:
         return self._tensors[name]
 
     def _scalar(self, data: Any) -> Any:
-        found = self._array(data)
+        found = self._stored_array(data)
         if found.shape:
             raise self._format_error(f"the array {str(data)[:60]!r} should be a scalar")
         return found[()]

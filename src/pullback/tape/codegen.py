@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.backends import array_class_of_gpus
 from ..arrays.node import PlannedCall
 from ..arrays.spec import PLAIN_KINDS, Spec, make_spec, spec_of
 from ..ops.elementwise import pointwise
@@ -61,8 +62,8 @@ def planned_step(call: PlannedCall, accumulate: Accumulate) -> BackwardStep:
     """The same for a planned call, whose specs and static parameters are known."""
     rendered = None
     if call.rule.op.family in _RENDERED and all(s.weak is None for s in call.specs):
-        render = _render_step if call.out.device == "cpu" else _kernel_step
-        rendered = render(call, accumulate)
+        rendered = None if call.out.device == "cpu" else _kernel_step(call, accumulate)
+        rendered = rendered or _render_step(call, accumulate)
     return rendered or _interpreted_step(call, accumulate)
 
 
@@ -72,18 +73,25 @@ def _kernel_step(call: PlannedCall, accumulate: Accumulate) -> BackwardStep | No
     shares_alone = _bind_program(program)
     if shares_alone is None:
         return None
-    kernels: dict[tuple[bool, ...], Any] = {(False,) * len(fed): shares_alone}
+    kernels: dict[tuple[bool, ...], Any] = {}
+    none = (False,) * len(fed)
+    can_overwrite = program.outputs[0].spec == program.inputs[0].spec
 
     def step(kept: tuple[Any, ...], parents: tuple[Any, ...], bar: Any, waiting: Any) -> None:
+        alone = can_overwrite and sys.getrefcount(bar) == _BAR_ALONE_OUTSIDE and bar.base is None
         takers = [parents[i] for i in fed]
         held = [node.bar for node in takers]
-        adds = tuple([type(h) is type(bar) for h in held])
-        if len(takers) > 1 and takers[0] is takers[1]:
-            adds = (False,) * len(fed)  # the second share is added to the first
-        kernel = kernels.get(adds)
-        if kernel is None:
-            kernel = kernels[adds] = _bind_program(_add_to_shares(program, adds))
-        found = kernel(bar, *kept, *[h for h, is_added in zip(held, adds, strict=True) if is_added])
+        kind = type(bar)
+        adds = tuple([type(h) is kind for h in held])
+        if adds != none and len({*map(id, takers)}) < len(takers):
+            adds = none  # a later share is added to an earlier one
+        if adds == none:
+            found = shares_alone((bar, *kept), bar if alone else None)
+        else:
+            kernel = kernels.get(adds)
+            if kernel is None:
+                kernel = kernels[adds] = _bind_program(_add_to_shares(program, adds))
+            found = kernel((bar, *kept, *[h for h, is_added in zip(held, adds, strict=True) if is_added]))
         for node, share, is_added in zip(takers, found, adds, strict=True):
             before = node.bar
             node.bar = share if is_added or before is waiting else accumulate(before, share)
@@ -158,16 +166,14 @@ def _render_step(call: PlannedCall, accumulate: Accumulate) -> BackwardStep | No
     program, fed = _stage_shares(call)
     if not all(map(_can_render, program.equations)) or not all(isinstance(o, Symbol) for o in program.outputs):
         return None
-    names = {
-        "asarray": np.asarray,
-        "ndarray": np.ndarray,
-        "getrefcount": sys.getrefcount,
-        "accumulate": accumulate,
-        "add": np.add,
-    }
+    names: dict[str, Any] = {"getrefcount": sys.getrefcount, "accumulate": accumulate}
+    if call.out.device == "cpu":
+        names |= {"asarray": np.asarray, "ndarray": np.ndarray, "add": np.add}
+    else:
+        names |= {"ndarray": array_class_of_gpus()}
     text = _render_text(program, len(rule.needs), fed, names)
     exec(_compile(text, rule.op.name), names)
-    step: BackwardStep = names["step"]  # type: ignore[assignment]
+    step: BackwardStep = names["step"]
     return step
 
 
@@ -177,10 +183,14 @@ def _fit_to_argument(share: Any, spec: Spec) -> Any:
 
 def _can_render(equation: Equation) -> bool:
     op = equation.op
-    return len(equation.results) == 1 and (_find_ufunc(equation) is not None or op.family in ("linear", "contraction"))
+    bound = ("linear", "contraction") if equation.results[0].spec.device == "cpu" else _RENDERED
+    return len(equation.results) == 1 and (_find_ufunc(equation) is not None or op.family in bound)
 
 
 def _find_ufunc(equation: Equation) -> np.ufunc | None:
+    """NumPy's ufunc for an equation; on a GPU every function is bound to its specs."""
+    if equation.results[0].spec.device != "cpu":
+        return None
     found = getattr(np, equation.op.ufunc) if equation.op.ufunc and not equation.static else None
     return found if isinstance(found, np.ufunc) else None
 
@@ -202,8 +212,9 @@ def _render_text(program: Program, parents: int, fed: Sequence[int], names: dict
     lines.append(f"    {', '.join(f'parent{i}' for i in range(parents))}, = parents")
     lines += _render_equations(program, called, names)
     for i, result in zip(fed, results, strict=True):
-        share = called[id(result)] if result.spec.shape else f"asarray({called[id(result)]})"
-        lines += _render_accumulation(f"parent{i}", share)
+        is_array = result.spec.shape or result.spec.device != "cpu"
+        share = called[id(result)] if is_array else f"asarray({called[id(result)]})"
+        lines += _render_accumulation(f"parent{i}", share, result.spec, names)
     return "\n".join(lines)
 
 
@@ -234,11 +245,21 @@ def _render_equations(program: Program, called: dict[int, str], names: dict[str,
             own.add(id(result))
         called[id(result)] = f"t{n}"
         line = f"{function}({', '.join(args + reuse)})"
-        lines.append(f"    t{n} = {line if result.spec.shape or ufunc is not None else f'asarray({line})'}")
+        is_array = result.spec.shape or ufunc is not None or result.spec.device != "cpu"
+        lines.append(f"    t{n} = {line if is_array else f'asarray({line})'}")
     return lines
 
 
-def _render_accumulation(parent: str, share: str) -> list[str]:
+def _render_accumulation(parent: str, share: str, spec: Spec, names: dict[str, Any]) -> list[str]:
+    if spec.device != "cpu":
+        # a new array each time: a kernel of ours costs no more than one in place
+        names[f"add_{parent}"] = bind_function(pointwise.add.op, (spec, spec), {})
+        return [
+            f"    held = {parent}.bar",
+            f"    if held is waiting: {parent}.bar = {share}",
+            f"    elif type(held) is ndarray: {parent}.bar = add_{parent}(held, {share})",
+            f"    else: {parent}.bar = accumulate(held, {share})",
+        ]
     alone = f"type(held) is ndarray and getrefcount(held) == {_HELD_ALONE} and held.base is None"
     return [
         f"    held = {parent}.bar",
@@ -252,14 +273,16 @@ def _bind_constant(value: Any, equation: Equation, names: dict[str, Any]) -> str
     """The name of a constant; a number takes the dtype of the arrays beside it, since NumPy's conversion costs more."""
     name = f"c{len(names)}"
     beside = {a.spec.dtype for a in equation.args if isinstance(a, Symbol)}
-    if type(value) in (int, float) and len(beside) == 1 and next(iter(beside)).kind == "f":
+    on_cpu = equation.results[0].spec.device == "cpu"
+    if on_cpu and type(value) in (int, float) and len(beside) == 1 and next(iter(beside)).kind == "f":
         value = np.asarray(value, next(iter(beside)))
     names[name] = value
     return name
 
 
-def _count_own_references() -> tuple[int, int]:
-    """What `getrefcount` returns in a step for a `bar` and a held sum that only the engine refers to.
+def _count_own_references() -> tuple[int, int, int]:
+    """What `getrefcount` returns in a step for a `bar` and a held sum that only the engine refers to: of `bar` among
+    the arguments of a call, and by itself.
 
     Interpreters differ in which references they count, so the engine's loop is imitated with one array.
     """
@@ -269,6 +292,7 @@ def _count_own_references() -> tuple[int, int]:
 def step(kept, parents, bar, waiting):
     k1, = kept
     parent0, = parents
+    note(None, None, getrefcount(bar))
     t0 = note(bar, k1, getrefcount(bar))
     held = parent0.bar
     note(None, None, getrefcount(held))
@@ -279,7 +303,7 @@ def step(kept, parents, bar, waiting):
         bar = node.bar
         node.bar = None
         names["step"]((None,), (parent,), bar, None)
-    return counts[0], counts[1]
+    return counts[1], counts[0], counts[2]
 
 
-_BAR_ALONE, _HELD_ALONE = _count_own_references()
+_BAR_ALONE, _BAR_ALONE_OUTSIDE, _HELD_ALONE = _count_own_references()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.backends import is_array
+from ..arrays.backends import copy_array, is_array
 from ..arrays.tensor import Tensor, alias
 from ..arrays.value import Value
 from ..ops.elementwise import pointwise
@@ -92,7 +92,7 @@ class GradientDelivery:
         # ids are reused: only a live reference says that it is the same array
         before = self._given.get(id(bar))
         if bar.base is not None or (before is not None and before() is bar):
-            bar = bar.copy()
+            bar = copy_array(bar, "C")
         self._given[id(bar)] = weakref.ref(bar)
         return bar
 

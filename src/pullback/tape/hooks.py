@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.backends import is_array
+from ..arrays.backends import copy_array, is_array
 from ..arrays.node import Handle, Node
 from ..arrays.spec import spec_of, zeros
 from ..arrays.tensor import Tensor, alias, wrap
@@ -145,7 +145,7 @@ class HookRun:
         bar = strip_mask(bar)
         if isinstance(bar, Tensor):
             return alias(bar)
-        return wrap(bar if isinstance(bar, Value) else bar.copy(), spec_of(bar))
+        return wrap(bar if isinstance(bar, Value) else copy_array(bar, "C"), spec_of(bar))
 
     def _apply_hook_result(self, bar: Any, given: Any, node: Node, what: str) -> Any:
         if given is None:
@@ -158,7 +158,7 @@ class HookRun:
         if wanted is not None and (found.shape != wanted.shape or found.dtype != wanted.dtype):
             raise HookError(f"{what} of {node.name}: returned {found}, wanted {wanted}.\n  made at {node.where()}")
         value = given.value if isinstance(given, Tensor) and not self._create_graph else given
-        return value if isinstance(value, Value) else value.copy()  # the engine may add to it
+        return value if isinstance(value, Value) else copy_array(value, "C")  # the engine may add to it
 
     def _note(self, member: _GroupMember, bar: Any) -> None:
         group = member.group

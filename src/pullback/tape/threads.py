@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections import Counter
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from ..arrays.backends import StreamPlace, current_place
 from ..arrays.node import Node
 
 if TYPE_CHECKING:
@@ -26,6 +28,11 @@ def is_large(node: Node) -> bool:
     sizes = [s.size for s in spec] if isinstance(spec, tuple) else [spec.size]
     parents = [p.spec.size for p in node.parents if not isinstance(p.spec, tuple)]
     return bool(max(sizes + parents) >= _MIN_THREAD_ELEMENTS)
+
+
+def is_on_gpu(node: Node) -> bool:
+    spec = node.spec
+    return any(s.device != "cpu" for s in (spec if isinstance(spec, tuple) else (spec,)))
 
 
 def run_threads(sweep: Sweep, workers: int) -> None:
@@ -53,9 +60,11 @@ class _Workers:
         self._error: BaseException | None = None
 
     def run_all(self) -> None:
+        # each thread has a current stream of its own, and work on two of them has no order
+        place = current_place() if any(map(is_on_gpu, self._position)) else None
         threads = [
             threading.Thread(
-                target=contextvars.copy_context().run, args=(self._run_worker,), daemon=True, name=f"pullback-{i}"
+                target=contextvars.copy_context().run, args=(self._run_helper, place), daemon=True, name=f"pullback-{i}"
             )
             for i in range(1, self._workers)
         ]
@@ -74,6 +83,10 @@ class _Workers:
                 raise failure
         finally:
             del failure  # its traceback leads back to this frame
+
+    def _run_helper(self, place: StreamPlace | None) -> None:
+        with nullcontext() if place is None else place.enter():
+            self._run_worker()
 
     def _run_worker(self) -> None:
         while (node := self._take_ready()) is not None:

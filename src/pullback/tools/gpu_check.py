@@ -104,12 +104,13 @@ def _compare(f: Callable[..., Any], *arrays: Any) -> str:
         raise ArithmeticError(f"the GPU's result is off by {error:.1e}")
     if not np.array_equal(first, again):
         raise ArithmeticError("two calls gave different bits")
-    return f"right to {error:.0e}; compiled and run in {took * 1e3:.0f} ms: {_summary_of(compiled, here)}"
+    return f"right to {error:.0e}; compiled and run in {took * 1e3:.0f} ms, {_summary_of(compiled, here)}"
 
 
 def _summary_of(compiled: Any, arrays: list[Any]) -> str:
-    """The first line of `explain()`: how it ran."""
-    return str(compiled.lower(*arrays).explain()).strip().splitlines()[0]
+    """The line of `explain()` that says how a call is launched."""
+    lines = str(compiled.lower(*arrays).explain()).splitlines()
+    return next((line for line in lines if line.startswith("launched")), "not compiled for a GPU")
 
 
 def loaded_libraries(name: str) -> list[str]:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from ..arrays.argument_checks import check_functions, check_number
-from ..arrays.backends import as_array, is_array
+from ..arrays.backends import as_array, is_array, move_array
 from ..arrays.call_site import attributed_to_caller
 from ..arrays.exchange import to_numpy
 from ..arrays.html_text import html_report
-from ..arrays.spec import is_inexact
+from ..arrays.spec import is_inexact, spec_of
 from ..arrays.tensor import Tensor, tensor
 from ..arrays.value import Value
 from ..errors import ArgumentTypeError, DtypeError, ShapeError
@@ -71,10 +71,14 @@ def gradcheck(
     check_number("gradcheck: rtol", rtol, least=0)
     check_number("gradcheck: atol", atol, least=0)
     inputs = [_as_double_array(a, i) for i, a in enumerate(arrays)]
+    places = [spec_of(a).device if isinstance(a, Tensor) or is_array(a) else "cpu" for a in arrays]
     weights: list[np.ndarray[Any, Any]] = []
 
     def loss(values: Sequence[Any], track: bool) -> tuple[Tensor, list[Tensor]]:
-        tensors = [tensor(v, requires_grad=track and is_inexact(np.asarray(v).dtype)) for v in values]
+        tensors = [
+            tensor(v, requires_grad=track and is_inexact(np.asarray(v).dtype), device=place)
+            for v, place in zip(values, places, strict=True)
+        ]
         with enable_grad():
             total = _weighted_sum(f(*tensors), weights, np.random.default_rng(seed))
         return total, [t for t in tensors if t.requires_grad]
@@ -85,8 +89,8 @@ def gradcheck(
     found = gradients(total, tracked, allow_unused=True) if total.requires_grad else [None] * len(tracked)
     pairs = zip(tracked, found, strict=True)
     analytic = [np.zeros(t.shape, t.dtype) if g is None else np.asarray(g.numpy()) for t, g in pairs]
-    places = [i for i, a in enumerate(inputs) if is_inexact(a.dtype)]
-    compared = list(zip(places, analytic, strict=True))
+    moving = [i for i, a in enumerate(inputs) if is_inexact(a.dtype)]
+    compared = list(zip(moving, analytic, strict=True))
     return _compare_elements(lambda values: loss(values, False)[0].item(), inputs, compared, eps, rtol, atol)
 
 
@@ -125,7 +129,7 @@ def _as_double_array(array: Any, i: int) -> np.ndarray[Any, Any]:
             f"gradcheck: argument {i} is a {type(array).__name__} of arrays.\n"
             "  Pass the arrays one after the other: pb.gradcheck(f, x, y)."
         )
-    value = np.array(to_numpy(array, "gradcheck") if isinstance(array, Tensor) else as_array(array))
+    value = np.array(to_numpy(array if isinstance(array, Tensor) else as_array(array), "gradcheck"))
     if is_inexact(value.dtype) and value.dtype not in (np.float64, np.complex128):
         raise DtypeError(f"gradcheck: argument {i} is {value.dtype}; differences need float64 or complex128.")
     return value
@@ -151,7 +155,7 @@ def _weighted_sum(outputs: Any, weights: list[Any], rng: np.random.Generator) ->
             raise ShapeError(
                 f"gradcheck: output {i} changed its shape to {out.shape} when an input was moved a little."
             )
-        term = reductions.sum(pointwise.real(pointwise.multiply(out, np.conj(weight))))
+        term = reductions.sum(pointwise.real(pointwise.multiply(out, move_array(np.conj(weight), out.device))))
         total = term if total is None else total + term
     if total is None:
         raise DtypeError("gradcheck: f returned no floating-point tensor.")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from typing import Any
 
-from ..arrays.backends import is_array, namespace_on
+import numpy as np
+
+from ..arrays.backends import copy_array, is_array, namespace_on
 from ..arrays.node import Node
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, spec_of
@@ -93,7 +95,9 @@ def owned_copy(x: Any) -> Any:
     """A copy of a bare array that leaves a transform: it may be an argument, an array that the function closes over, or
     something that a rule saves.
     """
-    return x.copy() if is_array(x) else x
+    if type(x) is np.ndarray:
+        return x.copy()
+    return copy_array(x, "C") if is_array(x) else x
 
 
 def _live_leaves(node: Node | None) -> list[Any]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import queue
 import threading
 import weakref
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
+from ...arrays.backends import current_place, device_of
 from ...arrays.spec import Spec, spec_of
 from ...arrays.text import parse_bytes
 from ...instrument import Instrument, SavedSlot
@@ -69,20 +71,23 @@ class _DiskOffloader(Instrument):
 class _StoredArray:
     """One array being written to disk, or on disk."""
 
-    __slots__ = ("__weakref__", "_array", "_before", "_given", "_place")
+    __slots__ = ("__weakref__", "_array", "_before", "_given", "_place", "_stream")
 
     def __init__(self, array: Any, place: DiskSlot, before: weakref.ref[_StoredArray] | None) -> None:
         self._array: Any = array
         self._given = weakref.ref(array)
         self._place = place
         self._before = before
+        #: Where the array is being computed: what reads it in another thread must come after that.
+        self._stream = None if device_of(array) == "cpu" else current_place()
 
     def is_copy_of(self, array: Any) -> bool:
         return self._given() is array
 
     def write(self) -> None:
         """Write the array to its place; until that is done, it is read from memory."""
-        self._place.write(self._array)
+        with nullcontext() if self._stream is None else self._stream.enter():
+            self._place.write(self._array)
         self._array = None
 
     def value(self) -> Any:

@@ -1,7 +1,7 @@
 """Elementwise programs on a GPU, one kernel each, for the eager path: an op's value, or a whole rule of its derivative.
 
-The size is a parameter of the kernel, so one kernel serves all shapes. Arguments are contiguous and of one shape, or
-single numbers; the array library runs the program op by op where they are not.
+Sizes are parameters of the kernel, so one kernel serves all shapes. Arguments are contiguous and of one shape, or
+repeat along its leading axes, as numbers and biases do; the array library runs the program op by op where they are not.
 """
 
 from __future__ import annotations
@@ -31,39 +31,51 @@ def bind_kernel(op: Op, specs: Sequence[Spec], static: dict[str, Any]) -> Functi
     """An elementwise op as a function of arrays that launches one kernel; None if it has none for these specs."""
     if op.kernel is None or static or any(s.weak is not None for s in specs):
         return None
-    bound = bind_program(stage(lambda *args: apply(op, *args), *specs))
-    return None if bound is None else lambda *arrays: bound(*arrays)[0]
+    program = stage(lambda *args: apply(op, *args), *specs)
+    launch = _find_launch(program)
+    if launch is None:
+        return None
+
+    def compute(*arrays: Any) -> Any:
+        return (launch(arrays) or run(program, arrays))[0]
+
+    return compute
 
 
 def bind_program(program: Program) -> Function | None:
-    """A program of elementwise ops as a function of arrays that launches one kernel and returns its results; None if
-    it is more than that.
+    """A program of elementwise ops as a function of arrays that launches one kernel and returns its results, the first
+    in memory that may be given as `out`; None if it is more than that.
     """
-    shape = _common_shape(program)
-    if shape is None or link.why_unavailable() or not all(_is_elementwise(e) for e in program.equations):
+    launch = _find_launch(program)
+    if launch is None:
         return None
-    specs = [s.spec for s in program.inputs]
-    text = _render_text(program, [s.shape == shape for s in specs])
+    return lambda arrays, out=None: launch(arrays, out) or run(program, arrays)
+
+
+def _find_launch(program: Program) -> Function | None:
+    shape = _common_shape(program)
+    if shape is None or link.why_unavailable() or not all(map(_is_elementwise, program.equations)):
+        return None
+    specs, size = [s.spec for s in program.inputs], math.prod(shape)
+    # after how many elements an argument repeats itself
+    periods = [s.size if s.size < size else 0 for s in specs]
     results = [(shape, spec_of(o).dtype) for o in program.outputs]
     device = int(specs[0].device.partition(":")[2])
-    launch = make_launch(text, _FUNCTION, device, math.prod(shape), len(specs), results)
-
-    def call(*arrays: Any) -> Any:
-        found = launch(arrays)
-        return run(program, arrays) if found is None else found
-
-    return call
+    text = _render_text(program, periods, "unsigned" if size < 1 << 31 else "unsigned long long")
+    return make_launch(text, _FUNCTION, device, (size, *(p for p in periods if p > 1)), len(specs), results)
 
 
 def _common_shape(program: Program) -> tuple[int, ...] | None:
-    """The shape of all results, if every argument has it too or is a single number."""
+    """The shape of all results, if every argument has it too or its last axes."""
     results = [s.spec for e in program.equations for s in e.results]
     if not results or not all(isinstance(o, Symbol) for o in program.outputs):
         return None
     shape = max((s.shape for s in results), key=len)
     outs = {spec_of(o).shape for o in program.outputs}
-    others = {s.shape for s in (*results, *(s.spec for s in program.inputs))}
-    return shape if outs == {shape} and others <= {shape, ()} and 0 not in shape else None
+    if outs != {shape} or 0 in shape or any(s.shape not in ((), shape) for s in results):
+        return None
+    given = [s.spec.shape for s in program.inputs]
+    return shape if all(shape[len(shape) - len(other) :] == other for other in given) else None
 
 
 def _is_elementwise(e: Equation) -> bool:
@@ -80,15 +92,17 @@ def _is_elementwise(e: Equation) -> bool:
     return known and target.supports(e.op, tuple(given), e.results[0].spec)
 
 
-def _render_text(program: Program, whole: Sequence[bool]) -> str:
+def _render_text(program: Program, periods: Sequence[int], index: str) -> str:
     """The kernel: each thread computes elements a grid apart."""
     words = CudaWords()
     known: dict[int, CudaValue] = {}
-    given = []
-    for i, (symbol, is_whole) in enumerate(zip(program.inputs, whole, strict=True)):
+    given, sizes = [], [f"{index} n"]
+    for i, (symbol, period) in enumerate(zip(program.inputs, periods, strict=True)):
         dtype = symbol.spec.dtype
         given.append(f"const {c_type(dtype)}* a{i}")
-        known[id(symbol)] = words.assign(f"a{i}[{'i' if is_whole else '0'}]", dtype)
+        place = "0" if period == 1 else f"i % p{i}" if period else "i"
+        known[id(symbol)] = words.assign(f"a{i}[{place}]", dtype)
+        sizes += [f"{index} p{i}"] if period > 1 else []
     for e in program.equations:
         known[id(e.results[0])] = _render_equation(words, e, known)
     stores = []
@@ -96,11 +110,11 @@ def _render_text(program: Program, whole: Sequence[bool]) -> str:
         given.append(f"{c_type(out.spec.dtype)}* r{i}")
         stores.append(f"r{i}[i] = {known[id(out)].name};")
     body = "\n    ".join([*words.lines, *stores])
-    parameters = ", ".join([*given, "long long n"])
+    parameters = ", ".join([*given, *sizes])
     return (
         f'{PREAMBLE}\nextern "C" __global__ void __launch_bounds__(256) {_FUNCTION}({parameters}) {{\n'
-        "  const long long step = (long long)gridDim.x * blockDim.x;\n"
-        "  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {\n"
+        f"  const {index} step = ({index})gridDim.x * blockDim.x;\n"
+        f"  for ({index} i = ({index})blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {{\n"
         f"    {body}\n  }}\n}}\n"
     )
 

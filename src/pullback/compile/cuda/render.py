@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ...settings import get_matmul_precision
 from ..loop_ir import Blocks, Buffer, Host, Kernel, Layout, Loop, Product, Step, Steps
@@ -14,11 +14,11 @@ from .kernel.render import render_kernel
 from .kernel.writer import FunctionLaunch
 from .launch_plan import Action, Choice, CudaCode, HostCall, Launch, LaunchPlan, LibraryProduct, NestedPlans
 from .preamble import PREAMBLE
-from .products.choose import offered_algorithms, offered_shapes
+from .products.choose import offered_algorithms, offered_shapes, row_shape
 from .products.join import Unit, split_stages
 from .products.library import split_batch
-from .products.tile import INSTRUCTIONS, render_tile, store_product, tiles_text
-from .side_by_side import merge_launches
+from .products.tile import INSTRUCTIONS, Tail, render_tile, store_product, tiles_text
+from .side_by_side import can_chain, chain_launches, share_launches
 
 #: Where buffers of the scratch area start.
 SCRATCH_ALIGNMENT = 256
@@ -80,7 +80,8 @@ class _Module:
             columns = [self._ways(unit, {}, alignments)[0] for unit in stage]
             launches = [[x for x in way if isinstance(x, FunctionLaunch)] for way in columns]
             rounds = itertools.zip_longest(*launches)
-            found += self._launch_all([merge_launches([x for x in r if x is not None]) for r in rounds], {})
+            shared = [share_launches([x for x in r if x is not None]) for r in rounds]
+            found += self._launch_all([x for launches in shared for x in launches], {})
         return found
 
     def _unit(self, unit: Unit, shifts: Mapping[Buffer, int], alignments: Mapping[Buffer, int]) -> list[Action]:
@@ -94,18 +95,33 @@ class _Module:
         self, unit: Unit, shifts: Mapping[Buffer, int], alignments: Mapping[Buffer, int]
     ) -> list[list[FunctionLaunch | LibraryProduct]]:
         """Each way to do a unit: tiles that take the tail in, or the library and then the tail's kernel."""
+        if unit.joined is not None:
+            return [[*render_kernel(unit.joined, alignments)]]
         product, *rest = unit.steps
         after = [x for kernel in rest if isinstance(kernel, Kernel) for x in render_kernel(kernel, alignments)]
         if isinstance(product, Kernel):
             return [[*render_kernel(product, alignments), *after]]
-        digits = 1 if self.tf32 else 3
-        tail = unit.tail or store_product(product)
-        ways: list[list[FunctionLaunch | LibraryProduct]]
-        ways = [[render_tile(product, tail, shape, digits)] for shape in offered_shapes(product)]
+        ways: list[list[FunctionLaunch | LibraryProduct]] = [*self._tiles(product, unit.tail, after)]
         for number in offered_algorithms(product):
             calls = [LibraryProduct(part, dict(shifts), self.tf32, number) for part in split_batch(product)]
             ways.append([*calls, *after])
         return ways
+
+    def _tiles(
+        self, product: Product, tail: Tail | None, after: Sequence[FunctionLaunch]
+    ) -> Iterator[list[FunctionLaunch | LibraryProduct]]:
+        """Launches of tiles that do a product and what follows it."""
+        digits = 1 if self.tf32 else 3
+        shapes = offered_shapes(product)
+        if tail is None and len(after) == 1 and shapes:
+            of_rows = row_shape(product)
+            tile = None if of_rows is None else render_tile(product, store_product(product), of_rows, digits)
+            if of_rows is not None and tile is not None and can_chain(tile, after[0], of_rows.rows):
+                yield [chain_launches(tile, after[0], of_rows.rows)]
+                return
+        for shape in shapes:
+            tile = render_tile(product, tail or store_product(product), shape, digits)
+            yield [tile] if tail is not None else [tile, *after]
 
     def _loop(self, step: Loop, alignments: Mapping[Buffer, int]) -> NestedPlans:
         plans = []

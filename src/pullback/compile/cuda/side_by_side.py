@@ -1,4 +1,6 @@
-"""Launches that do not wait for each other as one: each block of threads does the work of one of them."""
+"""Launches as one: side by side, each block of threads with the work of one of them, or one after the other, each block
+going on with what it has made.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,39 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from ..loop_ir import Buffer
 from .kernel.writer import FunctionLaunch
+from .words import C_TYPES
 
 _POINTER = re.compile(r"\bb\d+\b")
+_SHARED = re.compile(r"__shared__ ([a-z ]+?) \w+((?:\[\d+\])+)")
+_SIZES = {name: np.dtype(dtype).itemsize for dtype, name in C_TYPES.items()}
+#: What a function may declare, and what the sort of the preamble does.
+MAX_SHARED_BYTES = 48 << 10
+SORT_BYTES = 36 << 10
+
+
+def share_launches(launches: Sequence[FunctionLaunch]) -> list[FunctionLaunch]:
+    """As few launches for several as shared memory allows: each part of a function has its own."""
+    groups: list[list[FunctionLaunch]] = [[]]
+    room = MAX_SHARED_BYTES
+    for launch in launches:
+        size = count_shared_bytes(launch.body)
+        if size > room:
+            groups.append([])
+            room = MAX_SHARED_BYTES
+        groups[-1].append(launch)
+        room -= size
+    return [merge_launches(group) for group in groups if group]
+
+
+def count_shared_bytes(body: str) -> int:
+    """The bytes of shared memory that a function's text declares."""
+    declared = [(kind, re.findall(r"\d+", sizes)) for kind, sizes in _SHARED.findall(body)]
+    own = sum(_SIZES[kind] * math.prod(map(int, sizes)) for kind, sizes in declared)
+    return own + SORT_BYTES * body.count("block_sort_<")
 
 
 def merge_launches(launches: Sequence[FunctionLaunch]) -> FunctionLaunch:
@@ -29,7 +60,43 @@ def merge_launches(launches: Sequence[FunctionLaunch]) -> FunctionLaunch:
         start += math.prod(launch.grid)
     threads = max(math.prod(launch.block) for launch in launches)
     text = "struct Place { unsigned x, y, z; };\n  " + " else ".join(parts)
-    return FunctionLaunch(tuple(parameters.values()), text, tuple(pointers), (start, 1, 1), (threads, 1, 1))
+    is_wide = any(launch.wide for launch in launches)
+    return FunctionLaunch(tuple(parameters.values()), text, tuple(pointers), (start, 1, 1), (threads, 1, 1), is_wide)
+
+
+def can_chain(first: FunctionLaunch, second: FunctionLaunch, rows: int) -> bool:
+    """Whether the blocks of a launch that make so many rows each can go on with a launch that takes these rows."""
+    (wide, high, _), threads = second.block, math.prod(second.block)
+    return (
+        wide <= 32
+        and rows % high == 0
+        and first.block[0] % threads == 0
+        and second.grid == (first.grid[0] * (rows // high), 1, 1)
+    )
+
+
+def chain_launches(first: FunctionLaunch, second: FunctionLaunch, rows: int) -> FunctionLaunch:
+    """One launch for two, of which a block of the second reads nothing of the first but the rows that a block has."""
+    pointers: dict[Buffer, str] = {}
+    parameters: dict[str, str] = {}
+    bodies = []
+    for launch in (first, second):
+        names = dict(_rename(launch, pointers, parameters))
+        bodies.append(_POINTER.sub(lambda found, names=names: names[found[0]], launch.body))  # type: ignore[misc]
+    (wide, high, _), threads = second.block, math.prod(second.block)
+    text = [
+        "struct Place { unsigned x, y, z; };",
+        f"[&] {{\n  {bodies[0]}\n  }}();",
+        "__syncthreads();",
+        f"const unsigned thread = threadIdx.x % {threads}, before = blockIdx.x * {rows // high};",
+        f"for (unsigned i = threadIdx.x / {threads}; i < {rows // high}; i += {first.block[0] // threads}) [&] {{",
+        f"  const Place blockIdx = {{before + i, 0, 0}}, threadIdx = {{thread % {wide}, thread / {wide}, 0}};",
+        f"  {bodies[1]}",
+        "}();",
+    ]
+    return FunctionLaunch(
+        tuple(parameters.values()), "\n  ".join(text), tuple(pointers), first.grid, first.block, first.wide
+    )
 
 
 def _rename(
@@ -39,9 +106,16 @@ def _rename(
     for buffer, parameter in zip(launch.buffers, launch.parameters, strict=True):
         kind, old = parameter.rsplit(" ", 1)
         new = pointers.setdefault(buffer, f"b{len(pointers)}" if _POINTER.fullmatch(old) else old)
-        if new not in parameters or "__restrict__" not in kind:
-            parameters[new] = f"{kind} {new}"
+        known = parameters.get(new)
+        parameters[new] = f"{kind} {new}" if known is None else _common_parameter(known, f"{kind} {new}")
         yield old, new
+
+
+def _common_parameter(a: str, b: str) -> str:
+    """A pointer that two parts take: what one of them writes, the other does not take for constant."""
+    if a == b:
+        return a
+    return next((x for x in (a, b) if not x.startswith("const ")), a).replace(" __restrict__", "")
 
 
 def _part_text(launch: FunctionLaunch, body: str, start: int) -> str:

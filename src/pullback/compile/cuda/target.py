@@ -24,6 +24,7 @@ LIMITS = Limits(
     costly_weight=math.inf,
     near_bytes=1 << 62,
     patch_bytes=1 << 28,
+    large_domain=1,  # every walk is a launch
     max_window_places=64,
     alignment=256,
     cache_line_bytes=128,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.backends import is_array
+from ...arrays.backends import is_array, to_host
 from ...arrays.spec import spec_of
 from ...ops.shape.reshaping import broadcast_op
 from ...program.ir import Equation, Program, Symbol
@@ -116,7 +116,7 @@ def _lower_body(
     """
     outputs = [code.outputs[i] for i in wanted]
     # a routine may return a number, which has no place in memory: it becomes a constant
-    outputs = [o if isinstance(o, Symbol) else np.asarray(o, spec_of(o).dtype) for o in outputs]
+    outputs = [o if isinstance(o, Symbol) else _as_constant(o) for o in outputs]
     known = [
         Equation((code.inputs[i],), broadcast_op, (x,), {"shape": code.inputs[i].spec.shape})
         for i, x in numbers.items()
@@ -133,11 +133,16 @@ def _initialize_carry(f: Fuser, x: Any) -> Layout:
     return layout
 
 
+def _as_constant(x: Any) -> Any:
+    """A number or an array, of a GPU too, as an array of the host: constants are part of the code."""
+    return np.asarray(to_host(x), spec_of(x).dtype)
+
+
 def _contiguous_layout_of(f: Fuser, x: Any) -> Layout:
     """A value's layout, copied to row-major order if it is not."""
     if not isinstance(x, Symbol):
         # numbers are arrays in memory here, since nested programs take pointers
-        x = np.asarray(x, spec_of(x).dtype)
+        x = _as_constant(x)
         f.held.append(x)
     layout = f.layout_of(x)
     if not layout.size:

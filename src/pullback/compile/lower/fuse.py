@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.backends import is_array
+from ...arrays.backends import is_array, to_host
 from ...arrays.spec import Spec, spec_of
 from ...ops.forms import Cast
 from ...program.ir import Equation, Program, Symbol
+from ...program.scatters import counted_axis
 from ..loop_ir import Buffer, Kernel, KernelLine, Layout, Step, Store, contiguous_layout, load_line, phase_after
 from ..target import Target
 from ..vocabulary import Weigher, computation_dtype
@@ -24,9 +25,7 @@ from .axes import Axes, all_axes, axes_by_stride, layout_in_order, position_in_d
 from .recomputation import Recomputation
 from .views import view_layouts
 
-#: The points from which on a domain is worth a look for a kernel over it (fewer stay in the nearest cache), and among
-#: how many steps.
-LARGE_DOMAIN = 1 << 14
+#: Among how many steps a kernel over a large domain is looked for.
 RECENT_STEPS = 8
 
 
@@ -200,7 +199,7 @@ class Fuser:
         """The last of a few open kernels over a large domain: a value that reads no array of that size costs little
         there, and what uses it is likely to be there.
         """
-        if math.prod(extents) < LARGE_DOMAIN:
+        if math.prod(extents) < self.limits.large_domain:
             return None
         for number in reversed(range(max(newest, len(self.steps) - RECENT_STEPS, 0), len(self.steps))):
             step = self.steps[number]
@@ -285,7 +284,8 @@ class Fuser:
         # views that only repeat or add axes are absorbed into the strides of the load
         base, inner = self.base(x)
         if not isinstance(base, Symbol) and (not is_array(base) or not base.ndim):
-            return KernelLine("number", spec_of(base).dtype, frozenset(), number=base, weight=0)
+            number = to_host(base) if is_array(base) else base
+            return KernelLine("number", spec_of(base).dtype, frozenset(), number=number, weight=0)
         axes = tuple(None if i is None else axes[i] for i in inner)
         axes = tuple(None if n == 1 else a for n, a in zip(spec_of(base).shape, axes, strict=True))
         made = self.kernel_values.get(id(base))
@@ -361,8 +361,10 @@ class Fuser:
 
     def constant(self, array: Any) -> Layout:
         if id(array) not in self.constants:
-            contiguous = np.ascontiguousarray(array)
-            self.constants[id(array)] = Buffer("constant", contiguous.size, contiguous.dtype, constant=contiguous)
+            contiguous = np.ascontiguousarray(to_host(array))
+            counts = counted_axis(contiguous) is not None
+            buffer = Buffer("constant", contiguous.size, contiguous.dtype, constant=contiguous, counts=counts)
+            self.constants[id(array)] = buffer
         return contiguous_layout(self.constants[id(array)], array.shape)
 
     def copy_layout(self, source: Layout, dtype: Any = None) -> Layout:

@@ -13,7 +13,7 @@ from ...arrays.spec import spec_of
 from ...ops.forms import Contract, Flow
 from ...program.ir import Equation, Program, Symbol
 from ..loop_ir import Layout, row_major_strides
-from .fuse import LARGE_DOMAIN, Fuser
+from .fuse import Fuser
 from .views import is_view
 
 
@@ -65,7 +65,7 @@ def _find_view_chain(f: Fuser, x: Any) -> list[Equation]:
     none.
     """
     chain: list[Equation] = []
-    while isinstance(x, Symbol) and x.spec.size >= LARGE_DOMAIN and not is_row_major(f.layout_of(x)):
+    while isinstance(x, Symbol) and x.spec.size >= f.limits.large_domain and not is_row_major(f.layout_of(x)):
         made = f.producer.get(id(x))
         if made is None or len(made.results) != 1 or not is_view(made) or spec_of(made.args[0]).size != x.spec.size:
             return []

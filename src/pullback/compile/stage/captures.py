@@ -52,16 +52,16 @@ def hoist_captures(found: TracedProgram) -> tuple[Program, list[Any]]:
     program, captured = hoist(found.program, is_captured, found.constants.origin, native_spec)
     first = len(program.inputs) - len(captured)
     inputs, kept, repeats = list(program.inputs[:first]), [], []
-    # one number seen as an array, such as the cotangent of a sum, takes no memory
+    # one number seen as an array, such as the cotangent of a sum, takes no memory, and a row that is repeated its own
     for symbol, x in zip(program.inputs[first:], captured, strict=True):
-        small = _repeated_number(x) if found.constants.owns(x) else _drop_repeats(x)
-        number: Any = small
-        if small is None or small is x or small.ndim:
-            kept.append(x if small is None else small)
-            number = symbol if small is None or small is x else Symbol(native_spec(small), symbol.scope, [], None)
-            inputs.append(number)
-        if number is not symbol:
-            repeats.append(Equation((symbol,), broadcast_op, (number,), {"shape": x.shape}))
+        small = _drop_repeats(x, found.constants.owns(x))
+        source: Any = small
+        if small is x or small.ndim:
+            source = symbol if small is x else Symbol(native_spec(small), symbol.scope, [], None)
+            inputs.append(source)
+            kept.append(small)
+        if source is not symbol:
+            repeats.append(Equation((symbol,), broadcast_op, (source,), {"shape": x.shape}))
     if not repeats:
         return program, captured
     return replace(program, inputs=tuple(inputs), equations=(*repeats, *program.equations)), kept
@@ -72,25 +72,37 @@ def native_spec(x: Any) -> Spec:
     return spec if spec.dtype.isnative else make_spec(spec.shape, np.dtype(spec.dtype.type), spec.device)
 
 
-def _drop_repeats(x: Any) -> Any:
-    """An array without the axes along which it only repeats itself (they stay, of size one)."""
-    if type(x) is not _ndarray or any(x.strides):
+def _drop_repeats(x: Any, is_constant: bool) -> Any:
+    """An array without the axes along which it only repeats itself (they stay, of size one). Of a constant, all of
+    whose elements are copies of one number, that number.
+    """
+    if not is_array(x) or not x.size:
         return x
-    return x[(slice(0, 1),) * x.ndim]
+    # what may be written to repeats itself for certain only where its memory does
+    axes = _repeating_axes(x) if is_constant else {i for i, n in enumerate(x.shape) if n > 1 and not x.strides[i]}
+    if is_constant and _has_bits(x) and all(n == 1 or i in axes for i, n in enumerate(x.shape)):
+        number = x[(0,) * x.ndim]
+        return np.array(number) if type(x) is _ndarray else number.copy()
+    small = x[tuple(slice(0, 1) if i in axes else slice(None) for i in range(x.ndim))] if axes else x
+    return small.copy() if is_constant and axes else small
 
 
-def _repeated_number(x: Any) -> Any:
-    """The number of which all elements of an array are copies, to the last bit; None if they differ."""
-    if (
-        type(x) is not _ndarray
-        or not x.size
-        or x.dtype.kind not in "biuf"
-        or x.dtype.itemsize > 8
-        or not x.dtype.isnative
-    ):
-        return None
-    bits = np.ascontiguousarray(x).reshape(-1).view(f"u{x.dtype.itemsize}")
-    # most arrays that differ do so at once
-    if not (bits[:8] == bits[0]).all() or not (bits == bits[0]).all():
-        return None
-    return np.array(x[(0,) * x.ndim])
+def _has_bits(x: Any) -> bool:
+    return x.dtype.kind in "biuf" and x.dtype.itemsize <= 8 and bool(x.dtype.isnative)
+
+
+def _repeating_axes(x: Any) -> set[int]:
+    """The axes along which all elements are copies of the first, to the last bit."""
+    if not _has_bits(x):
+        return set()
+    bits = (
+        x.copy(order="C").view(f"u{x.dtype.itemsize}") if not x.flags.c_contiguous else x.view(f"u{x.dtype.itemsize}")
+    )
+    found = set()
+    for axis, n in enumerate(x.shape):
+        first, second, whole = ((slice(None),) * axis + (part,) for part in (slice(0, 1), slice(1, 2), slice(None)))
+        # most arrays that differ do so at once
+        if n > 1 and bool((bits[first] == bits[second]).all()) and bool((bits[first] == bits[whole]).all()):
+            found.add(axis)
+            bits = bits[first]
+    return found

@@ -17,8 +17,10 @@ from ...ops.shape import reshaping
 from ...ops.signatures import of_mixed_arrays, of_three_arrays
 from .blockwise import AttentionConfig, attend_block, attention_bands, query_block
 
-#: With more weights than this (64 MB of float32) queries are processed in blocks of about so many weights each.
+#: With more weights than this (64 MB of float32) queries are processed in blocks of about so many weights each. A GPU
+#: has no caches that large, and needs them all at once to be busy.
 _MAX_SCORES, _SCORES_PER_BLOCK = 1 << 24, 1 << 21
+_MAX_SCORES_ON_GPU, _SCORES_PER_BLOCK_ON_GPU = 1 << 28, 1 << 26
 
 
 @of_mixed_arrays
@@ -73,8 +75,9 @@ def _run_blocks(xs: tuple[Any, ...], rule: AttentionConfig, block_size: int | No
         raise ArgumentError(f"attention: block_size is a positive number of rows, got {block_size}.")
     if block_size is None:
         several = math.prod(broadcast_shape("attention", shape(xs[0])[:-2], shape(xs[1])[:-2]))
-        if several * length * keys > _MAX_SCORES:
-            rows = max(16, _SCORES_PER_BLOCK // (several * keys))
+        is_gpu = spec_of(xs[0]).device != "cpu"
+        if several * length * keys > (_MAX_SCORES_ON_GPU if is_gpu else _MAX_SCORES):
+            rows = max(16, (_SCORES_PER_BLOCK_ON_GPU if is_gpu else _SCORES_PER_BLOCK) // (several * keys))
     if rows >= length or not keys:
         return _attend_at_once(*xs, rule=rule)
     return apply(attention_bands, *xs, rule=rule, rows=rows)

@@ -18,6 +18,7 @@ from ..forms import Contract
 from ..reduce import reductions
 from ..shape import arrange, reshaping
 from ..signatures import of_subscripts
+from .multiply import multiply_matrices
 
 
 def _label_sizes(labels: Sequence[str], specs: Sequence[Spec]) -> dict[str, int]:
@@ -54,9 +55,8 @@ def _contract_pair(xp: Any, xs: Sequence[Any], labels: Sequence[str], result: st
         order = [label.index(c) for group in groups for c in group]
         return v.transpose(order).reshape([sizes[c] for c in batch_labels] + [_volume(g, sizes) for g in groups[1:]])
 
-    out = xp.matmul(
-        lay_out(x, of_x, batch_labels, own_x, contracted), lay_out(y, of_y, batch_labels, contracted, own_y)
-    )
+    left = lay_out(x, of_x, batch_labels, own_x, contracted)
+    out = multiply_matrices(xp, left, lay_out(y, of_y, batch_labels, contracted, own_y))
     named = [*batch_labels, *own_x, *own_y]
     return out.reshape([sizes[c] for c in named]).transpose([named.index(c) for c in result])
 

@@ -23,6 +23,7 @@ from ..shape import reshaping
 from ..signatures import of_two_arrays
 from ..statics import LETTERS
 from .einsum import contract_operands
+from .multiply import multiply_matrices, multiply_on_gpu
 
 
 def _matmul_spec(x: Spec, y: Spec) -> Spec:
@@ -53,12 +54,9 @@ def _multiply_matrices(x: Any, y: Any) -> Any:
 
 
 def _matmul_value(xp: Any, x: Any, y: Any) -> Any:
-    """Many matrices times one matrix as a single product over all rows, which is faster."""
     if xp is np and x.ndim == 2 == y.ndim and x.dtype is y.dtype and x.dtype.char in "fd":
         return _multiply_matrices(x, y)
-    if y.ndim == 2 < x.ndim and x.flags.c_contiguous and x.size:
-        return xp.matmul(x.reshape(-1, x.shape[-1]), y).reshape(*x.shape[:-1], y.shape[-1])
-    return xp.matmul(x, y)
+    return multiply_matrices(xp, x, y)
 
 
 def _pull_matmul_right(bar: Any, x: Any, y_spec: Spec) -> Any:
@@ -85,6 +83,7 @@ matmul_op = contraction(
     direct=lambda x, y: (
         _multiply_matrices if x.ndim == 2 == y.ndim and x.dtype is y.dtype and x.dtype.char in "fd" else None
     ),
+    narrow=multiply_on_gpu,
 )
 
 

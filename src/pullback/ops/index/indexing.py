@@ -100,16 +100,17 @@ def _scatter_value(xp: Any, x: Any, *indices: Any, index: Index, wanted: tuple[i
     return out
 
 
-#: Dtypes that CuPy adds at an index by way of another one: a sum of booleans is whether any holds, integers that wrap
-#: around have the bits of unsigned ones, and narrow numbers are rounded once.
-_ADDED_AS = {
-    "bool": "uint32", "int64": "uint64", "int8": "int32", "int16": "int32", "uint8": "uint32", "uint16": "uint32",
-    "bfloat16": "float32",
+#: Dtypes that CuPy changes at an index by way of another one: a sum of booleans is whether any holds, and what becomes
+#: of narrow numbers is rounded once.
+CHANGED_AS = {
+    "bool": "uint32", "int8": "int32", "int16": "int32", "uint8": "uint32", "uint16": "uint32", "bfloat16": "float32",
 }  # fmt: skip
 
 
 def _add_on_gpu(xp: Any, wanted: tuple[int, ...], x: Any, index: Any) -> Any:
-    dtype = np.dtype(_ADDED_AS.get(x.dtype.name, x.dtype))
+    if x.dtype.kind == "c":
+        return _add_on_gpu(xp, wanted, x.real, index) + 1j * _add_on_gpu(xp, wanted, x.imag, index)
+    dtype = np.dtype(CHANGED_AS.get(x.dtype.name, x.dtype))
     out = xp.zeros(wanted, dtype)
     xp.add.at(out, index, x.astype(dtype, copy=False))
     return out != 0 if x.dtype.kind == "b" else out.astype(x.dtype, copy=False)
@@ -312,7 +313,7 @@ def _broadcast_to_region(x: Any, plain: Index, arrays: Sequence[Any], values: An
     """The values in the dtype of x, broadcast to the region they are written to."""
     region = indexed_shape(spec_of(x), [spec_of(a) for a in arrays], plain, what)
     values = _cast_to_dtype_of(x, values, what)
-    if counts_as_number(spec_of(values)):
+    if spec_of(x).device != "cpu" and counts_as_number(spec_of(values)):
         values = move(values, spec_of(x).device)
     while ndim(values) > len(region) and shape(values)[0] == 1:  # NumPy drops extra axes of size one
         values = reshaping.squeeze(values, 0)

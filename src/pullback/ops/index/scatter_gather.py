@@ -66,11 +66,18 @@ def _push_extreme(tangents: Any, out: Any, primals: Any, static: dict[str, Any])
 
 
 def _extreme_value(xp: Any, x: Any, values: Any, *indices: Any, index: Index, least: bool) -> Any:
+    if xp is not np and (wide := _EXTREMES_AS.get(x.dtype.name)):
+        found = _extreme_value(xp, x.astype(wide), values.astype(wide), *indices, index=index, least=least)
+        return found.astype(x.dtype)
     if xp is not np and x.dtype.kind == "f":
         return _extreme_by_bits(xp, x, values, fill_slots(index, indices), least)
     out = xp.array(x)
     (xp.minimum if least else xp.maximum).at(out, fill_slots(index, indices), values)
     return out
+
+
+#: Dtypes whose extremes CuPy finds at an index by way of another one, which holds their numbers exactly.
+_EXTREMES_AS = {**indexing.CHANGED_AS, "float16": "float32"}
 
 
 def _extreme_by_bits(xp: Any, x: Any, values: Any, index: Any, least: bool) -> Any:

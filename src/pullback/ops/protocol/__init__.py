@@ -5,6 +5,7 @@ Imported at the first such call. `table` maps NumPy's functions to ours; there i
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -103,3 +104,17 @@ def array_ufunc(self: Value, ufunc: np.ufunc, method: str, *inputs: Any, **optio
     if method == "__call__" and not options and out is None:
         return ufuncs.function_of(ufunc)(*inputs)
     return ufuncs.call_with_options(ufunc, method, inputs, options, out, write_into)
+
+
+#: What CuPy puts before the names of its kernels, and where NumPy's and SciPy's functions of the rest are found.
+_KERNEL_PREFIXES = {"cupy_": "numpy", "cupyx_scipy_special_": "scipy.special", "cupyx_scipy_": "scipy.special"}
+
+
+def cupy_ufunc(self: Value, kernel: Any, *inputs: Any, **options: Any) -> Any:
+    """A ufunc of CuPy where an argument is one of our values, by the name that it shares with NumPy's or SciPy's."""
+    name = str(getattr(kernel, "name", None) or getattr(kernel, "__name__", ""))
+    for prefix, module in _KERNEL_PREFIXES.items():
+        ufunc = getattr(sys.modules.get(module), name.removeprefix(prefix), None) if name.startswith(prefix) else None
+        if isinstance(ufunc, np.ufunc):
+            return array_ufunc(self, ufunc, "__call__", *inputs, **{k: v for k, v in options.items() if v is not None})
+    raise UnsupportedFunction(f"cupy.{name}: has no rule here.\n  Use functions of pullback on tensors.")

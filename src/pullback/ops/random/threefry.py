@@ -10,6 +10,8 @@ import sys
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from ...arrays.spec import Spec
 from ...errors import ShapeError
 
@@ -35,8 +37,8 @@ def sample_key(rng: Any) -> Any:
 
 @cache
 def _word_constant(xp: Any, number: int) -> Any:
-    """A constant as a 0-d array, which NumPy handles at half the cost of a Python number."""
-    return xp.asarray(number, "uint32")
+    """A constant: a 0-d array, which NumPy handles at half the cost of a number; for CuPy a scalar, on every device."""
+    return np.asarray(number, "uint32") if xp is np else np.uint32(number)
 
 
 def threefry(xp: Any, key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, Any]:

@@ -74,6 +74,11 @@ _sum = linear(
 )
 
 
+def _out_error(what: str) -> ArgumentError:
+    """For `out`, which is there for callers that pass NumPy's parameters in order, as `cupy.sum(x)` does."""
+    return ArgumentError(f"{what}: out= would overwrite a value, and values never change.\n  Use the result.")
+
+
 _sum_outcomes = Outcomes()
 
 
@@ -85,8 +90,9 @@ def sum(
     /,
     axis: Any = None,
     dtype: Any = None,
-    *,
+    out: None = None,
     keepdims: bool = False,
+    *,
     initial: Any = None,
     where: Any = None,
     **others: Never,
@@ -99,6 +105,8 @@ def sum(
     """
     if others:
         refuse_keywords(sum, others)
+    if out is not None:
+        raise _out_error("sum")
     if type(x) is Tensor and (run := _sum_outcomes.find(x, axis, dtype, keepdims, initial, where)) is not None:
         return run(x)
     x = as_value(x)
@@ -106,8 +114,8 @@ def sum(
         x = reshaping.astype(x, dtype)
     if where is not None:
         x = _fill_masked(x, where, 0)
-    out = cast_if_asked(apply(_sum, x, axis=normalize_axes(axis, ndim(x), "sum"), keepdims=bool(keepdims)), dtype)
-    return out if initial is None else pointwise.add(out, initial)
+    found = cast_if_asked(apply(_sum, x, axis=normalize_axes(axis, ndim(x), "sum"), keepdims=bool(keepdims)), dtype)
+    return found if initial is None else pointwise.add(found, initial)
 
 
 def _fill_masked(x: Any, where: Any, neutral: Any) -> Any:
@@ -123,7 +131,15 @@ def _fill_masked(x: Any, where: Any, neutral: Any) -> Any:
 @of_array
 @explains_keywords
 def mean(
-    x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None, **others: Never
+    x: Any,
+    /,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    **others: Never,
 ) -> Any:
     """The mean over some axes, or over all; of the elements where `where` holds.
 
@@ -133,10 +149,17 @@ def mean(
     """
     if others:
         refuse_keywords(mean, others)
-    if type(x) is Tensor and x.spec.plain is not None and x.spec.dtype is not _FLOAT16 and dtype is where is None:
+    if (
+        type(x) is Tensor
+        and x.spec.plain is not None
+        and x.spec.dtype is not _FLOAT16
+        and dtype is where is out is None
+    ):
         total = sum(x, axis=axis, keepdims=keepdims)
         if total.spec.plain is not None and total.value.size:
             return _caller_divide(total, x.value.size // total.value.size)
+    if out is not None:
+        raise _out_error("mean")
     return _mean_general(x, axis, dtype, keepdims, where)
 
 
@@ -315,8 +338,9 @@ def prod(
     /,
     axis: Any = None,
     dtype: Any = None,
-    *,
+    out: None = None,
     keepdims: bool = False,
+    *,
     initial: Any = None,
     where: Any = None,
     **others: Never,
@@ -329,6 +353,8 @@ def prod(
     """
     if others:
         refuse_keywords(prod, others)
+    if out is not None:
+        raise _out_error("prod")
     if type(x) is Tensor and (run := _prod_outcomes.find(x, axis, dtype, keepdims, initial, where)) is not None:
         return run(x)
     x = as_value(x)
@@ -336,8 +362,8 @@ def prod(
         x = reshaping.astype(x, dtype)
     if where is not None:
         x = _fill_masked(x, where, 1)
-    out = cast_if_asked(apply(_prod, x, axis=normalize_axes(axis, ndim(x), "prod"), keepdims=bool(keepdims)), dtype)
-    return out if initial is None else pointwise.multiply(out, initial)
+    found = cast_if_asked(apply(_prod, x, axis=normalize_axes(axis, ndim(x), "prod"), keepdims=bool(keepdims)), dtype)
+    return found if initial is None else pointwise.multiply(found, initial)
 
 
 def _extreme_mask(x: Any, out: Any, axis: tuple[int, ...]) -> Any:
@@ -402,7 +428,15 @@ _max_outcomes = Outcomes()
 @explains_keywords
 @_max_outcomes.of
 def max(
-    x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None, **others: Never
+    x: Any,
+    /,
+    axis: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    *,
+    initial: Any = None,
+    where: Any = None,
+    **others: Never,
 ) -> Any:
     """The greatest element over some axes, or over all; ties share the cotangent evenly.
 
@@ -412,6 +446,8 @@ def max(
     """
     if others:
         refuse_keywords(max, others)
+    if out is not None:
+        raise _out_error("max")
     if type(x) is Tensor and (run := _max_outcomes.find(x, axis, keepdims, initial, where)) is not None:
         return run(x)
     return _extreme(_max, pointwise.maximum, x, axis, keepdims, initial, where)
@@ -424,7 +460,15 @@ _min_outcomes = Outcomes()
 @explains_keywords
 @_min_outcomes.of
 def min(
-    x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None, **others: Never
+    x: Any,
+    /,
+    axis: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    *,
+    initial: Any = None,
+    where: Any = None,
+    **others: Never,
 ) -> Any:
     """The least element over some axes, or over all; ties share the cotangent evenly.
 
@@ -434,6 +478,8 @@ def min(
     """
     if others:
         refuse_keywords(min, others)
+    if out is not None:
+        raise _out_error("min")
     if type(x) is Tensor and (run := _min_outcomes.find(x, axis, keepdims, initial, where)) is not None:
         return run(x)
     return _extreme(_min, pointwise.minimum, x, axis, keepdims, initial, where)

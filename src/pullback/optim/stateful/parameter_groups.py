@@ -15,6 +15,7 @@ from ...compile.jit import jit
 from ...errors import ArgumentError, DtypeError, GraphError, ShapeError
 from ...graph.builder_lines import GraphValue
 from ...ops.dispatch import as_value
+from ...ops.placement import move
 from ...settings import no_grad
 from ..leaves import check_setting
 from ..rule import Rule, State, apply_updates
@@ -71,6 +72,7 @@ class ParameterGroup:
         #: The numbers of the parameters that are skipped, since they do not require gradients and have none.
         self._frozen: list[int] = []
         self._state = self.rule.init(self._values())
+        self._devices = [p.spec.device for p in self.tensors]
 
     def keys(self) -> list[str]:
         """The names of the settings, and "params"."""
@@ -210,6 +212,7 @@ class ParameterGroup:
         if len(self._frozen) == len(self.tensors):
             return [p.value for p in self.tensors], self.state
         values, given = self._values(), unflatten(self.structure, self.fill_frozen(grads))
+        self._move_state(values)
         if self._is_compiled and not extra:
             rate = {n: v for n, v in self.settings.items() if n == "lr" and isinstance(v, float)}
             check_setting(rate.get("lr", 0), f"{self.rule.name}: lr")
@@ -224,6 +227,15 @@ class ParameterGroup:
             for i in self._frozen:
                 found[i] = self.tensors[i].value
         return found, state
+
+    def _move_state(self, values: Any) -> None:
+        """The state follows parameters that moved to another device, as `module.to(device)` moves them."""
+        devices = [p.spec.device for p in self.tensors]
+        if devices != self._devices:
+            new, structure = flatten(self.rule.init(values))
+            pairs = zip(flatten(self.state)[0], new, strict=True)
+            self.state = unflatten(structure, [move(x, spec_of(there).device) for x, there in pairs])
+            self._devices = devices
 
     def _keep_frozen_state(self, values: Any, new: Any) -> Any:
         """The new state with the old arrays of parameters that are skipped, where the rule can tell which these are."""
@@ -280,7 +292,10 @@ class ParameterGroup:
                 raise ShapeError(f"load_state_dict: state{path} has shape {found.shape}, {was.shape} here.")
             if was.dtype != found.dtype:
                 raise DtypeError(f"load_state_dict: state{path} is {found.dtype}, {was.dtype} here.")
-        return dict(saved["settings"]), unflatten(structure, [as_value(x).copy() for x in given])
+        pairs = zip(given, mine, strict=True)
+        return dict(saved["settings"]), unflatten(
+            structure, [move(as_value(x), spec_of(old).device).copy() for x, old in pairs]
+        )
 
 
 def _step_count(state: Any) -> Any:

@@ -12,14 +12,16 @@ from ...arrays.backends import is_array, move_array, to_host
 from ...arrays.devices import normalize_device
 from ...arrays.tensor import Tensor
 from ...compile.jit import jit
-from ...errors import DeviceError
+from ...errors import ArgumentError, DeviceError
 from ...transforms.forward import jvp
 from ...transforms.reverse import vjp
 from .cases import PHASE_INVARIANTS, Case, as_results
 from .roles import Measurement, Role, compare_each, direction_in_dtype, is_smooth, random_cotangents, stages
 
 #: What a refusal says of a function that the device's library lacks: no result is no wrong result.
-_REFUSALS = ("no such function", "CPU only")
+_REFUSALS = ("no such function", "CPU only", "arrays on the CPU")
+#: Ops whose purpose is to leave the device.
+_MOVES = ("to_device",)
 
 
 def device_roles(device: str) -> tuple[Role, ...]:
@@ -48,12 +50,12 @@ def check_on_device(
     case: Case, device: str, through: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> Measurement | None:
     """Everything a case computes, on the device and on the CPU; None where the device's library lacks the op."""
-    if case.kinds == "c" or (through is jit and not stages(case)):
+    if case.kinds == "c" or (case.op and case.op.name in _MOVES) or (through is jit and not stages(case)):
         return None
     program, args = _program_of(case)
     try:
         found = through(program)(*(_moved(a, device) for a in args))
-    except DeviceError as error:
+    except (ArgumentError, DeviceError) as error:
         if any(words in str(error) for words in _REFUSALS):
             return None
         raise

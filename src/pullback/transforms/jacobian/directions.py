@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from ...arrays.backends import namespace_on
+from ...arrays.backends import device_context, namespace_on
 from ...arrays.scope import Scope, current_scope
 from ...arrays.spec import Spec, ones, spec_of, zeros
 from ...arrays.tensor import Tensor, wrap
@@ -82,13 +82,14 @@ def _unit_rows(spec: Spec, offset: int, units: Sequence[complex], start: int, st
     """
     if stop <= offset or offset + len(units) * spec.size <= start:
         return None
-    xp = namespace_on(spec.device)
-    rows = xp.zeros((stop - start, spec.size), spec.dtype)
-    for unit in units:
-        own = xp.arange(max(start, offset), min(stop, offset + spec.size))
-        rows[own - start, own - offset] = unit
-        offset += spec.size
-    return rows.reshape((stop - start, *spec.shape))
+    with device_context(spec.device):
+        xp = namespace_on(spec.device)
+        rows = xp.zeros((stop - start, spec.size), spec.dtype)
+        for unit in units:
+            own = xp.arange(max(start, offset), min(stop, offset + spec.size))
+            rows[own - start, own - offset] = unit
+            offset += spec.size
+        return rows.reshape((stop - start, *spec.shape))
 
 
 def _offsets(sizes: Sequence[int]) -> list[int]:

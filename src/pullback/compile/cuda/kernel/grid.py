@@ -10,6 +10,8 @@ from ...schedule.arena import round_up
 
 #: The bytes of the widest access of a thread.
 VECTOR_BYTES = 16
+#: The most lines of which a thread computes several points at once.
+MAX_VECTOR_LINES = 64
 #: Indices below this are 32 bits; a vector and a block more still fit.
 _SMALL_INDEX = 2**31 - 2**20
 
@@ -60,12 +62,17 @@ class Grid:
     def stride(self, x: Access, group: int) -> int:
         return x.strides[self.groups[group][-1]]
 
-    def vector_width(self, group: int, most: int = 4) -> int:
-        """How many elements along a group fit one access of 16 bytes, for each access that moves along it."""
-        width = most
+    def vector_width(self, group: int) -> int:
+        """How many elements along a group fit one access of 16 bytes, for each access that moves along it; one where
+        registers hold no more, since the text is repeated for each.
+        """
+        if len(self.lines) > MAX_VECTOR_LINES:
+            return 1
+        width = 4
         for x in self.accesses:
             stride = self.stride(x, group)
-            if x.places:
+            # elements at indices are anywhere, and numbers that count are computed
+            if x.places or (isinstance(x, KernelLine) and x.kind == "count"):
                 continue
             if stride not in (0, 1):
                 return 1
@@ -74,6 +81,10 @@ class Grid:
         while self.sizes[group] % width:
             width //= 2
         return width
+
+    def unroll(self, lines: int, width: int) -> int:
+        """How often a loop over vectors is unrolled: long bodies take long to compile, and wait less for memory."""
+        return max(1, min(4, 2 * MAX_VECTOR_LINES // (lines * width)))
 
     def _aligned_width(self, x: Access, group: int) -> int:
         assert x.buffer is not None

@@ -9,10 +9,9 @@ from types import MappingProxyType
 from ...loop_ir import Buffer, Kernel, KernelLine, Store
 from ..words import c_type
 from .grid import Grid, count_blocks
+from .tiles import find_turned_loads, render_tiles
 from .writer import Coordinates, FunctionLaunch, FunctionWriter, Known, fold_text
 
-#: In longer chains, registers hold one point of a thread.
-MAX_VECTOR_LINES = 64
 #: The blocks from which on a GPU is busy.
 BUSY_BLOCKS = 264
 
@@ -37,13 +36,23 @@ def render_points(kernel: Kernel, alignments: Mapping[Buffer, int]) -> FunctionL
         body = writer.compute(targets, known, {})
         body += [x for s in kernel.stores for x in writer.store(s, known, {})]
         return writer.finish(body, (1, 1), (1, 1))
-    last, total = len(grid.groups) - 1, grid.size_of(range(len(grid.groups)))
-    width = grid.vector_width(last) if len(grid.lines) <= MAX_VECTOR_LINES else 1
+    inner = find_inner_group(grid)
+    turned = find_turned_loads(grid, inner)
+    if turned is not None:
+        return render_tiles(grid, inner, *turned)
+    order, total = [*(g for g in range(len(grid.groups)) if g != inner), inner], grid.size_of(range(len(grid.groups)))
+    width = grid.vector_width(inner)
     threads = choose_threads(total // width)
-    split, at = writer.split_counter(range(len(grid.groups)), "i")
+    split, at = writer.split_counter(order, "i")
     body = [f"const I i = ((I)blockIdx.x * {threads} + threadIdx.x) * {width};", f"if (i >= {total}) return;", *split]
-    body += write_vector(writer, last, width, at, targets, kernel.stores, {})
+    body += write_vector(writer, inner, width, at, targets, kernel.stores, {})
     return writer.finish(body, (count_blocks(total // width, threads), 1), (threads, 1))
+
+
+def find_inner_group(grid: Grid) -> int:
+    """The group along which neighbouring threads go: where a store has neighbours in memory, or the last."""
+    stores, last = grid.kernel.stores, len(grid.groups) - 1
+    return next((g for s in stores for g in range(last, -1, -1) if grid.stride(s, g) == 1), last)
 
 
 def choose_threads(count: int) -> int:

@@ -8,23 +8,24 @@ from dataclasses import replace
 
 from ...loop_ir import Buffer, Kernel, Store
 from .points import render_points
-from .rewrites import cast_folds, separate_windows, sum_after_rows, unfold_rows
+from .rewrites import UnfoldedRows, join_parts, prepare_lines, separate_windows, sum_after_rows, unfold_rows
 from .rows import render_rows
 from .scatters import render_scatter
-from .sums import render_sums
+from .sums import divide_sums, render_sums
 from .windows import render_windows
 from .writer import FunctionLaunch
 
-#: Rows so few and long are divided among blocks, each phase a launch.
+#: Rows so few and long, or with so many lines in all, are divided among blocks, each phase a launch.
 MANY_ROWS = 64
 LONG_ROW = 1 << 15
+LONG_WORK = 1 << 17
 
 
 def render_kernel(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[FunctionLaunch]:
     """The launches of a kernel, in order."""
     if 0 in kernel.extents:
         return []
-    kernel = cast_folds(kernel)
+    kernel = prepare_lines(kernel)
     if any(line.kind == "fold" for line in kernel.live_lines()):
         return _render_rows(kernel, alignments)
     plain = [s for s in kernel.stores if not s.word and not s.args]
@@ -44,14 +45,28 @@ def render_kernel(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[Func
 def _render_rows(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[FunctionLaunch]:
     outer = len(kernel.extents) - kernel.inner
     count, length = math.prod(kernel.extents[:outer]), math.prod(kernel.extents[outer:])
-    if any(s.args or s.accumulates for s in kernel.stores) or (count < MANY_ROWS and length >= LONG_ROW):
-        parts = unfold_rows(kernel)
+    is_long = length >= LONG_ROW or (length >= 256 and length * len(kernel.live_lines()) >= LONG_WORK)
+    if any(s.args or s.accumulates for s in kernel.stores) or (count < MANY_ROWS and is_long):
+        return _render_unfolded(unfold_rows(kernel), alignments)
+    found = render_rows(kernel, alignments)
+    if found is None:
+        return [x for part in sum_after_rows(kernel) for x in render_kernel(part, alignments)]
+    return found
+
+
+def _render_unfolded(rows: UnfoldedRows, alignments: Mapping[Buffer, int]) -> list[FunctionLaunch]:
+    """Phases one after the other; what is stored once a row joins the launch that folds parts of the last phase."""
+    *first, last = rows.phases
+    found = [x for phase in first for x in render_kernel(phase, alignments)]
+    rest = [] if rows.rest is None else [rows.rest]
+    sums = divide_sums(last, alignments)
+    if rows.by_row is None or not sums.partial:
+        found += render_kernel(last, alignments)
+        rest = [*([rows.by_row] if rows.by_row is not None else []), *rest]
     else:
-        found = render_rows(kernel, alignments)
-        if found is not None:
-            return found
-        parts = sum_after_rows(kernel)
-    return [x for part in parts for x in render_kernel(part, alignments)]
+        used = {b for kernel in rest for b in kernel.reads()}
+        found += [sums.launch, *render_kernel(join_parts(sums.folds, sums.partial, rows.by_row, used), alignments)]
+    return [*found, *(x for kernel in rest for x in render_kernel(kernel, alignments))]
 
 
 def _render_windows(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[FunctionLaunch]:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,15 +27,18 @@ def change_lines(kernel: Kernel, change: Callable[[KernelLine], KernelLine]) -> 
     return Kernel(kernel.extents, kernel.inner, list(known.values()), stores)
 
 
-def cast_folds(kernel: Kernel) -> Kernel:
-    """A kernel whose folds and folding stores take values of their own dtype."""
-    known = change_lines(kernel, _cast_fold)
-    return replace(
-        known, stores=[replace(s, line=_cast(s.line, s.buffer.dtype)) if s.word else s for s in known.stores]
-    )
+def prepare_lines(kernel: Kernel) -> Kernel:
+    """A kernel whose folds, and stores that fold or have indices, take values of their own dtype, and whose numbers of
+    elements are computed, not loaded.
+    """
+    known = change_lines(kernel, _prepare_line)
+    stores = [replace(s, line=_cast(s.line, s.buffer.dtype)) if s.word or s.args else s for s in known.stores]
+    return replace(known, stores=stores)
 
 
-def _cast_fold(line: KernelLine) -> KernelLine:
+def _prepare_line(line: KernelLine) -> KernelLine:
+    if line.kind == "load" and line.buffer is not None and line.buffer.counts:
+        return replace(line, kind="count")
     return replace(line, args=(_cast(line.args[0], line.dtype),)) if line.kind == "fold" else line
 
 
@@ -45,10 +48,19 @@ def _cast(line: KernelLine, dtype: np.dtype[Any]) -> KernelLine:
     return KernelLine("cast", dtype, line.axes, phase_after((line,)), (line,), weight=0)
 
 
-def unfold_rows(kernel: Kernel) -> list[Kernel]:
-    """The kernel without rows: the folds of a phase are a kernel that leaves their results in memory, where others load
-    them; what is stored along the row in that phase is stored there.
+@dataclass(frozen=True, slots=True)
+class UnfoldedRows:
+    """A kernel without rows: the folds of a phase are a kernel that leaves their results in memory, where others load
+    them; what is stored along the row in that phase is stored there. Then what is stored once a row, over the rows
+    alone, and all the rest.
     """
+
+    phases: list[Kernel]
+    by_row: Kernel | None
+    rest: Kernel | None
+
+
+def unfold_rows(kernel: Kernel) -> UnfoldedRows:
     outer = len(kernel.extents) - kernel.inner
     strides = (*row_major_strides(kernel.extents[:outer]), *[0] * kernel.inner)
     folded: dict[int, list[Store]] = {}
@@ -70,9 +82,11 @@ def unfold_rows(kernel: Kernel) -> list[Kernel]:
             by_row.append(store)
         else:
             (folded[before.phase] if is_plain and before.phase in folded else others).append(store)
-    found = [replace(rest, lines=[], stores=stores) for stores in folded.values()]
-    found += [_drop_row(rest, by_row, outer)] if by_row else []
-    return [*found, replace(rest, stores=others)] if others else found
+    return UnfoldedRows(
+        [replace(rest, lines=[], stores=stores) for stores in folded.values()],
+        _drop_row(rest, by_row, outer) if by_row else None,
+        replace(rest, stores=others) if others else None,
+    )
 
 
 def _drop_row(kernel: Kernel, stores: Sequence[Store], outer: int) -> Kernel:
@@ -84,6 +98,31 @@ def _drop_row(kernel: Kernel, stores: Sequence[Store], outer: int) -> Kernel:
 
     rows = change_lines(rows, change)
     return replace(rows, stores=[replace(s, strides=s.strides[:outer]) for s in rows.stores])
+
+
+def join_parts(folds: Sequence[Store], partial: Sequence[Buffer], by_row: Kernel, used: Collection[Buffer]) -> Kernel:
+    """A kernel over rows, and the parts of their folds along each: the folds of these, and what is stored once a row.
+    The results that are `used` elsewhere are stored too.
+    """
+    places = math.prod(by_row.extents)
+    parts = partial[0].size // places
+    strides = (*row_major_strides(by_row.extents), places)
+    axes = frozenset(range(len(by_row.extents)))
+    made = {
+        s.buffer: KernelLine("fold", s.buffer.dtype, axes, 0, (load_line(b, strides),), word=s.word)
+        for s, b in zip(folds, partial, strict=True)
+    }
+
+    def change(line: KernelLine) -> KernelLine:
+        if line.buffer in made:
+            return made[line.buffer]
+        line = replace(line, phase=phase_after(line.args))
+        return line if line.buffer is None else replace(line, strides=(*line.strides, 0))
+
+    rows = change_lines(by_row, change)
+    stores = [replace(s, strides=(*s.strides, 0)) for s in rows.stores]
+    stores += [Store(x, b, (*strides[:-1], 0)) for b, x in made.items() if b in used]
+    return Kernel((*by_row.extents, parts), 1, [], stores)
 
 
 def sum_after_rows(kernel: Kernel) -> list[Kernel]:

@@ -17,11 +17,17 @@ from .sums import combine_partial_sums
 from .writer import FunctionLaunch, FunctionWriter, Known, accumulator_type, fold_word
 
 ROWS, ALONG = range(2)
-#: The longest row that a warp takes, and the threads of a block of warps.
-MAX_WARP_ROW = 1024
+#: So many threads keep a GPU busy: only with more work, a thread takes several vectors of a row, at most so many.
+BUSY_THREADS = 1 << 16
+MAX_ITEMS = 8
+#: The threads of a block of warps.
 WARPS_BLOCK = 128
-#: Bytes of registers in which a thread keeps what it loads; fewer where a block has all threads it may have.
+#: The most copies of a line in the text of a phase that is unrolled, so that registers hold what it loads.
+MAX_UNROLLED_LINES = 1024
+#: Bytes of registers in which a thread keeps what it loads, and a block: a processor should have room for several of
+#: them, so that one computes while another loads.
 KEPT_BYTES = 256
+BLOCK_KEPT_BYTES = 64 << 10
 MAX_THREADS = 1024
 #: Bytes of registers for sums over the rows that a thread takes.
 MAX_SUMS_BYTES = 128
@@ -77,19 +83,24 @@ def is_repeating(kernel: Kernel, axes: Sequence[int], sums: Sequence[Store]) -> 
 
 
 def choose_shape(grid: Grid, summing: bool) -> RowShape:
-    """How rows are shared by threads. Where they are also summed, blocks are larger: they have fewer parts of sums."""
+    """How rows are shared by threads: they take several vectors of a row only where there are enough of them.
+
+    Where rows are also summed, blocks are larger, for they have fewer parts of sums.
+    """
     along = grid.groups_on(ALONG)
     count, length = grid.size_of(grid.groups_on(ROWS)), grid.size_of(along)
     width = grid.vector_width(along[-1]) if along else 1
     vectors = count_blocks(length, width)
-    if length <= (MAX_WARP_ROW // 2 if summing else MAX_WARP_ROW):
-        threads = min(32, 1 << (vectors - 1).bit_length())
+    items = max(1, min(MAX_ITEMS, count * vectors // BUSY_THREADS))
+    wanted = max(min(32, vectors), count_blocks(vectors, items))
+    if wanted <= 32:
+        threads = 1 << (wanted - 1).bit_length()
         beside = (2 * WARPS_BLOCK if summing else WARPS_BLOCK) // threads
         # few rows are spread over the machine, in whole warps
         while beside > 32 // threads and count < beside * (1 if summing else PROCESSORS):
             beside //= 2
     else:
-        threads, beside = min(MAX_THREADS, count_blocks(vectors, 4 * 32) * 32), 1
+        threads, beside = min(MAX_THREADS, count_blocks(wanted, 32) * 32), 1
     return RowShape(threads, beside, width, count_blocks(vectors, threads), count, length)
 
 
@@ -198,14 +209,22 @@ class _RowWriter:
         stores = self._stores(phase, along=True)
         return [f.args[0] for f in self._folds(phase)] + [x for s in stores for x in (s.line, *s.args)]
 
+    def _lines_along(self, phase: int) -> list[KernelLine]:
+        """Lines that differ along the row, and are computed in a phase."""
+        return [x for x in self.writer.needed_lines(self._targets(phase), self._fold_values()) if self.varies(x)]
+
     def _choose_kept(self) -> dict[int, tuple[KernelLine, str]]:
         """Loads that several phases need, while registers hold them."""
         uses: dict[int, int] = {}
+        copies = 0
         for phase in range(self.phases):
-            for line in self.writer.needed_lines(self._targets(phase), self._fold_values()):
-                if line.kind == "load" and self.varies(line):
-                    uses[id(line)] = uses.get(id(line), 0) + 1
-        room = KEPT_BYTES // 2 if self.shape.threads * self.shape.beside == MAX_THREADS else KEPT_BYTES
+            lines = self._lines_along(phase)
+            copies += len(lines) * self.shape.items * self.shape.width
+            for line in lines:
+                uses[id(line)] = uses.get(id(line), 0) + (line.kind == "load")
+        if copies > MAX_UNROLLED_LINES:
+            return {}
+        room = min(KEPT_BYTES, BLOCK_KEPT_BYTES // (self.shape.threads * self.shape.beside))
         found: dict[int, tuple[KernelLine, str]] = {}
         for line in (x for x in self.grid.lines if uses.get(id(x), 0) > 1):
             size = self.shape.items * self.shape.width * max(4, line.dtype.itemsize)
@@ -270,12 +289,15 @@ class _RowWriter:
         if shape.items == 1:
             return ["{", f"  const I j = {self._element(0)};", *("  " + x for x in (*split, *guarded)), "}"]
         return [
-            "#pragma unroll" if self.kept or self.sums or shape.items <= 8 else "#pragma unroll 4",
+            "#pragma unroll" if self.kept or self.sums else f"#pragma unroll {self._unroll(phase)}",
             f"for (int item = 0; item < {shape.items}; ++item) {{",
             f"  const I j = {self._element('item')};",
             *("  " + x for x in (*split, *guarded)),
             "}",
         ]
+
+    def _unroll(self, phase: int) -> int:
+        return self.grid.unroll(max(1, len(self._lines_along(phase))), self.shape.width)
 
     def _fold_threads(self, total: str, fold: KernelLine) -> list[str]:
         """A total of one thread becomes that of all threads of its row."""

@@ -6,6 +6,7 @@ what began in an earlier part is left to the thread of the part in which it bega
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,23 +20,29 @@ from .writer import FunctionLaunch, FunctionWriter, Known, accumulator_type, fol
 
 #: Axes along which indices do not differ and places are apart, and all others.
 FREE, SORTED = range(2)
-#: Sorted points of a thread.
-PART = 32
+#: Sorted points of a thread: few, while there are few threads.
+SHORT_PART, LONG_PART = 8, 32
+MANY_POINTS = 1 << 14
 _KEY = np.dtype(np.uint32)
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Points to sort, points along free axes beside each; the lowest place, and how many there are above."""
+    """Points to sort, points along free axes beside each; the lowest place, the distance of others, and how many."""
 
     count: int
     beside: int
     lowest: int
+    unit: int
     places: int
 
     @property
+    def part(self) -> int:
+        return SHORT_PART if self.count <= MANY_POINTS else LONG_PART
+
+    @property
     def parts(self) -> int:
-        return count_blocks(self.count, PART)
+        return count_blocks(self.count, self.part)
 
 
 def render_sorted_scatter(
@@ -47,12 +54,12 @@ def render_sorted_scatter(
     free = [axis for axis in range(len(kernel.extents)) if axis in apart and axis not in used]
     grid = Grid(kernel, [FREE if i in free else SORTED for i in range(len(kernel.extents))], alignments)
     walked = [(s, n) for i, (s, n) in enumerate(zip(store.strides, kernel.extents, strict=True)) if i not in free]
-    ends = [s * (n - 1) for s, n in (*walked, *store.places)]
-    lowest = sum(min(0, end) for end in ends)
-    plan = _Plan(
-        grid.size_of(grid.groups_on(SORTED)), grid.size_of(grid.groups_on(FREE)), lowest,
-        sum(max(0, end) for end in ends) - lowest + 1,
-    )  # fmt: skip
+    steps = [(s, n) for s, n in (*walked, *store.places) if s and n > 1]
+    unit = math.gcd(*(s for s, _ in steps)) or 1
+    lowest = sum(min(0, s * (n - 1)) for s, n in steps)
+    highest = sum(max(0, s * (n - 1)) for s, n in steps)
+    count, beside = (grid.size_of(grid.groups_on(side)) for side in (SORTED, FREE))
+    plan = _Plan(count, beside, lowest, unit, (highest - lowest) // unit + 1)
     if max(plan.places, plan.count) >= 2**31:
         return None
     return _ScatterWriter(grid, store, plan).render()
@@ -83,20 +90,18 @@ class _ScatterWriter:
         words = CudaWords(writer.counter)
         places = writer.indexed(words, store, [known[id(a)] for a in store.args])
         strides = [(c, self.grid.stride(store, g)) for g, c in at.items()]
-        terms = [f"{c} * {s}" for c, s in strides if s]
-        terms += [f"{p} * {s}" for p, (s, _) in zip(places, store.places, strict=True)]
+        terms = [f"{c} * {s // plan.unit}" for c, s in strides if s]
+        terms += [f"{p} * {s // plan.unit}" for p, (s, n) in zip(places, store.places, strict=True) if n > 1]
+        terms += [str(-plan.lowest // plan.unit)] if plan.lowest or not terms else []
         inside = " && ".join(f"{p} >= 0" for p in places)
         writer.written.append(self.buffers[0])
-        place = (
-            f"(unsigned)({' + '.join(terms)} - {plan.lowest})" if plan.lowest else f"(unsigned)({' + '.join(terms)})"
-        )
         body = [
             f"const I i = (I)blockIdx.x * {threads} + threadIdx.x;",
             f"if (i >= {plan.count}) return;",
             *split,
             *text,
             *words.lines,
-            f"{writer.pointer(self.buffers[0])}[i] = {inside} ? {place} : {plan.places}u;",
+            f"{writer.pointer(self.buffers[0])}[i] = {inside} ? (unsigned)({' + '.join(terms)}) : {plan.places}u;",
         ]
         return writer.finish(body, (count_blocks(plan.count, threads), 1), (threads, 1))
 
@@ -114,7 +119,7 @@ class _ScatterWriter:
             f"const I i = (I)blockIdx.x * {threads} + threadIdx.x;",
             f"if (i >= {plan.parts * plan.beside}) return;",
             f"const I p = i % {plan.beside}, part = i / {plan.beside};",
-            f"const I begin = part * {PART}, end = min(begin + {PART}, (I){plan.count});",
+            f"const I begin = part * {plan.part}, end = min(begin + {plan.part}, (I){plan.count});",
             *split,
         ], at
 
@@ -127,7 +132,7 @@ class _ScatterWriter:
 
     def _store(self, writer: FunctionWriter, at: Mapping[int, str]) -> str:
         writer.written.append(self.store.buffer)
-        terms = [f"(I)key + {self.plan.lowest + self.store.offset}"]
+        terms = [f"(I)key * {self.plan.unit} + {self.plan.lowest + self.store.offset}"]
         strides = [(c, self.grid.stride(self.store, g)) for g, c in at.items()]
         terms += [f"{c} * {s}" for c, s in strides if s]
         place = f"{writer.pointer(self.store.buffer)}[{' + '.join(terms)}]"
@@ -176,7 +181,7 @@ class _ScatterWriter:
             f"if (begin && {keys}[begin - 1] == key) return;",
             f"{accumulator_type(self.store)} total = {tails}[i];",
             f"for (I next = end, n = i + {plan.beside}; next < {plan.count} && {keys}[next] == key;",
-            f"     next += {PART}, n += {plan.beside}) total = {self._folded('total', f'{heads}[n]')};",
+            f"     next += {plan.part}, n += {plan.beside}) total = {self._folded('total', f'{heads}[n]')};",
             self._store(writer, at),
         ]
         return self._finish(writer, body, threads)

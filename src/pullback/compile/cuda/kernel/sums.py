@@ -11,15 +11,17 @@ from dataclasses import dataclass
 
 from ...loop_ir import Buffer, Kernel, Store, load_line, row_major_strides
 from ..words import identity_number, number_text
-from .grid import Grid, count_blocks
+from .grid import MAX_VECTOR_LINES, Grid, count_blocks
 from .points import Accumulation, write_vector
 from .writer import FunctionLaunch, FunctionWriter, accumulator_type, fold_text, fold_word
 
-#: Threads along places, and threads for each, where the last axis is not folded.
+#: Threads along places, and threads for each, where the last axis is not folded; and where there are few places.
 TILE = (32, 8)
+DEEP_TILE = (32, 32)
 KEPT, FOLDED = range(2)
 #: So many blocks, each with so many steps for each thread, use all of the memory's bandwidth.
 WANTED_BLOCKS = 1056
+FEW_POINTS = 1 << 17
 LEAST_STEPS = 4
 
 
@@ -43,17 +45,33 @@ class _Shape:
         return self.places if self.is_across else count_blocks(self.places, TILE[0] * self.width)
 
 
-def render_sums(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[FunctionLaunch]:
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """A launch that folds; where several blocks share a place, into `partial`, each with all places for each part."""
+
+    launch: FunctionLaunch
+    folds: list[Store]
+    kept: list[int]
+    partial: list[Buffer]
+
+
+def divide_sums(kernel: Kernel, alignments: Mapping[Buffer, int], divides: bool = True) -> Sums:
     """Folding stores that keep the same axes, and stores of points beside them."""
     folds = [s for s in kernel.stores if s.word]
     kept = [i for i, n in enumerate(kernel.extents) if n != 1 and any(s.strides[i] for s in folds)]
     grid = Grid(kernel, [KEPT if i in kept else FOLDED for i in range(len(kernel.extents))], alignments)
-    shape = _choose_shape(grid)
-    if shape.chunks == 1:
-        return [_SumWriter(grid, shape, folds, None).render()]
-    partial = [Buffer("scratch", shape.chunks * shape.places, s.buffer.dtype) for s in folds]
-    found = _SumWriter(grid, shape, folds, partial).render()
-    return [found, *combine_partial_sums(kernel, kept, folds, partial, alignments)]
+    shape = _choose_shape(grid, divides)
+    several, size = shape.chunks > 1, shape.chunks * shape.places
+    partial = [Buffer("scratch", size, s.buffer.dtype) for s in folds if several]
+    return Sums(_SumWriter(grid, shape, folds, partial).render(), folds, kept, partial)
+
+
+def render_sums(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[FunctionLaunch]:
+    """The launches of `divide_sums`, with those that fold the parts."""
+    sums = divide_sums(kernel, alignments)
+    if not sums.partial:
+        return [sums.launch]
+    return [sums.launch, *combine_partial_sums(kernel, sums.kept, sums.folds, sums.partial, alignments)]
 
 
 def combine_partial_sums(
@@ -74,21 +92,28 @@ def combine_partial_sums(
         Store(x, s.buffer, (0, *(s.strides[i] for i in kept)), s.offset, s.word, (), (), s.accumulates, points)
         for x, s in zip(loads, folds, strict=True)
     ]
-    return render_sums(Kernel((parts, *extents), 0, loads, stores), alignments)
+    return [divide_sums(Kernel((parts, *extents), 0, loads, stores), alignments, divides=False).launch]
 
 
-def _choose_shape(grid: Grid) -> _Shape:
+def _choose_shape(grid: Grid, divides: bool) -> _Shape:
     places, points = (grid.size_of(grid.groups_on(side)) for side in (KEPT, FOLDED))
     last = len(grid.groups) - 1
-    is_across = grid.side_of[last] == FOLDED
-    width = grid.vector_width(last)
-    threads = (min(512, max(32, count_blocks(points, width * LEAST_STEPS * 32) * 32)), 1) if is_across else TILE
-    if not is_across and places <= TILE[0] * width // 2:
-        width = 1
-    blocks = places if is_across else count_blocks(places, TILE[0] * width)
-    least = LEAST_STEPS * (threads[0] * width if is_across else 4 * TILE[1])
-    chunks = max(1, min(count_blocks(WANTED_BLOCKS, blocks), points // least))
-    unit = width if is_across else 1
+    is_across, width = grid.side_of[last] == FOLDED, grid.vector_width(last)
+    # of many lines, each step takes long enough
+    steps = LEAST_STEPS if len(grid.lines) <= MAX_VECTOR_LINES else 1
+    if is_across:
+        threads = min(512, max(32, count_blocks(points, width * steps * 32) * 32)), 1
+        blocks, least = places, steps * threads[0] * width
+        if steps == 1 and divides:
+            threads, least = (64, 1), 64
+    else:
+        # few points are shared by many threads
+        width = 1 if not divides or places * points < FEW_POINTS or places <= TILE[0] * width // 2 else width
+        blocks = count_blocks(places, TILE[0] * width)
+        threads, least = TILE if divides or points < 256 else DEEP_TILE, 4 * steps * TILE[1]
+    most = points // least if steps > 1 else count_blocks(points, least)
+    chunks = max(1, min(count_blocks(WANTED_BLOCKS, blocks), most)) if divides else 1
+    unit = threads[0] * width if is_across else 1
     part = count_blocks(points, chunks * unit) * unit
     return _Shape(is_across, width, threads, places, points, part, count_blocks(points, part))
 
@@ -96,7 +121,7 @@ def _choose_shape(grid: Grid) -> _Shape:
 class _SumWriter:
     """The function that folds points, into their places or into the parts of blocks."""
 
-    def __init__(self, grid: Grid, shape: _Shape, folds: Sequence[Store], partial: Sequence[Buffer] | None) -> None:
+    def __init__(self, grid: Grid, shape: _Shape, folds: Sequence[Store], partial: Sequence[Buffer]) -> None:
         self.grid, self.shape, self.folds, self.partial = grid, shape, folds, partial
         self.writer = FunctionWriter(grid)
         self.totals = [self.writer.name("f") for _ in folds]
@@ -140,7 +165,7 @@ class _SumWriter:
         by = shape.threads[0] * shape.width if shape.is_across else shape.threads[1]
         return [
             f"const I end = min((I){shape.points}, (I)(blockIdx.y + 1) * {shape.part});",
-            "#pragma unroll 4",
+            f"#pragma unroll {grid.unroll(len(grid.lines), shape.width)}",
             f"for (I j = (I)blockIdx.y * {shape.part} + {first}; j < end; j += {by}) {{",
             *("  " + x for x in (*split, *text)),
             "}",
@@ -156,12 +181,13 @@ class _SumWriter:
                 f"{total} = fold_block_<{word}_, {self.shape.threads[0]}>({total}, {total}s);",
             ]
         here, there = self._total(total), f"{total}s[u][threadIdx.y][threadIdx.x]"
+        folded = f"{here} = {word}_::of({here}, {total}s[u][y][threadIdx.x]);"
         return [
-            f"__shared__ {kind} {total}s[{self.own}][{TILE[1]}][{TILE[0]}];",
+            f"__shared__ {kind} {total}s[{self.own}][{self.shape.threads[1]}][{TILE[0]}];",
             f"for (int u = 0; u < {self.own}; ++u) {there} = {here};",
             "__syncthreads();",
-            f"if (threadIdx.y == 0) for (int u = 0; u < {self.own}; ++u) for (int y = 1; y < {TILE[1]}; ++y)",
-            f"  {here} = {word}_::of({here}, {total}s[u][y][threadIdx.x]);",
+            f"if (threadIdx.y == 0) for (int u = 0; u < {self.own}; ++u)",
+            f"  for (int y = 1; y < {self.shape.threads[1]}; ++y) {folded}",
         ]
 
     def _stores(self) -> list[str]:
@@ -171,7 +197,7 @@ class _SumWriter:
         for number in range(self.own):
             place = "k" if self.own == 1 else f"(k + {number})"
             totals = [self._total(total, str(number)) for total in self.totals]
-            if self.partial is None:
+            if not self.partial:
                 split, at = writer.split_counter(self.grid.groups_on(KEPT), place)
                 found += [*split, *(_store_total(writer, s, t, at) for s, t in zip(self.folds, totals, strict=True))]
                 continue

@@ -76,7 +76,7 @@ class _WindowWriter:
         self.writer = FunctionWriter(grid)
         self.group_of = {axis: g for g, axes in enumerate(grid.groups) for axis in axes}
         last = len(grid.groups) - 1
-        self.width = grid.vector_width(last) if grid.side_of[last] == 0 else 1
+        self.width = grid.vector_width(last) if grid.groups and grid.side_of[last] == 0 else 1
 
     def render(self) -> FunctionLaunch:
         writer, width, store = self.writer, self.width, self.store
@@ -120,7 +120,7 @@ class _WindowWriter:
         head: list[str] = []
         for number, pair in enumerate(self.pairs):
             first, second = (self.group_of[a] for a in pair.axes)
-            a, b, rest = (self.writer.name(x) for x in "cbr")
+            a, b, rest = (self.writer.name(x) for x in "cwr")
             inside |= {first: a, second: b}
             count, step = self.grid.sizes[first], pair.steps[0]
             fits = f"{rest} < 0 || {a} >= {count}" + (f" || {rest} % {step}" if step != 1 else "")

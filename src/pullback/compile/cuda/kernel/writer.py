@@ -22,18 +22,21 @@ Known = dict[int, CudaValue]
 
 @dataclass(frozen=True, slots=True)
 class FunctionLaunch:
-    """A function's parameters and body, the buffers that its parameters point to, and its sizes."""
+    """A function's parameters and body, the buffers that its parameters point to, and its sizes. If it is `wide`, a
+    thread has all the registers it can use, for loads under way, though fewer threads run at once.
+    """
 
     parameters: tuple[str, ...]
     body: str
     buffers: tuple[Buffer, ...]
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
+    wide: bool = False
 
     @property
     def text(self) -> str:
         """The function; `NAME` stands for its name."""
-        bounds = f"__launch_bounds__({math.prod(self.block)})"
+        bounds = f"__launch_bounds__({math.prod(self.block)}{', 1' if self.wide else ''})"
         return f'extern "C" __global__ void {bounds} NAME({", ".join(self.parameters)}) {{\n  {self.body}\n}}\n'
 
 
@@ -48,6 +51,7 @@ class FunctionWriter:
         self.notes_faults = False
 
     def name(self, letter: str) -> str:
+        assert letter != "b", "pointers have this letter, and are renamed by it"
         return f"{letter}{next(self.counter)}"
 
     def pointer(self, buffer: Buffer) -> str:
@@ -69,12 +73,16 @@ class FunctionWriter:
 
     def address(self, x: Access, coordinates: Coordinates, indexed: Sequence[str] = ()) -> str:
         assert x.buffer is not None
+        return f"{self.pointer(x.buffer)}[{self.place(x, coordinates, indexed)}]"
+
+    def place(self, x: Access, coordinates: Coordinates, indexed: Sequence[str] = ()) -> str:
+        """The number of an element in its buffer."""
         strides = {g: self.grid.stride(x, g) for g in coordinates}
         terms = [c if strides[g] == 1 else f"{c} * {strides[g]}" for g, c in coordinates.items() if strides[g]]
         terms += [p if s == 1 else f"{p} * {s}" for p, (s, _) in zip(indexed, x.places, strict=False)]
         if x.offset or not terms:
             terms.append(str(x.offset))
-        return f"{self.pointer(x.buffer)}[{' + '.join(terms)}]"
+        return " + ".join(terms)
 
     def vector_at(self, x: Access, coordinates: Coordinates, width: int) -> str:
         assert x.buffer is not None
@@ -121,6 +129,8 @@ class FunctionWriter:
     def _compute_line(self, words: CudaWords, line: KernelLine, known: Known, at: Coordinates) -> CudaValue:
         if line.kind == "number":
             return words.number(line.number, line.dtype)
+        if line.kind == "count":
+            return words.assign(self.place(line, at), line.dtype)
         args = [known[id(a)] for a in line.args]
         if line.kind == "gather":
             return self._gather(words, line, args, at)
@@ -139,8 +149,10 @@ class FunctionWriter:
     def _gather(self, words: CudaWords, line: KernelLine, indices: Sequence[CudaValue], at: Coordinates) -> CudaValue:
         places = self.indexed(words, line, indices)
         inside = " && ".join(f"{p} >= 0" for p in places)
+        assert line.buffer is not None
+        read = self.place if line.buffer.counts else self.address
         # memory of no elements has no address that could be read
-        text = self.address(line, at, places) if all(n for _, n in line.places) else "0"
+        text = read(line, at, places) if all(n for _, n in line.places) else "0"
         return words.assign(f"{inside} ? {text} : 0", line.dtype)
 
     # Stores
@@ -178,21 +190,25 @@ class FunctionWriter:
         return FunctionLaunch(tuple(given), text, buffers, (*grid, 1), (*block, 1))
 
 
-def accumulator_type(store_or_fold: Store | KernelLine) -> str:
+def fold_dtype(x: Store | KernelLine) -> np.dtype[Any]:
+    return x.buffer.dtype if isinstance(x, Store) else x.dtype
+
+
+def accumulator_type(x: Store | KernelLine) -> str:
     """The type in which a fold is held: shuffles have none of fewer than four bytes."""
-    dtype = store_or_fold.buffer.dtype if isinstance(store_or_fold, Store) else store_or_fold.dtype
+    dtype = fold_dtype(x)
     return c_type(dtype) if dtype.itemsize >= 4 else "unsigned" if dtype.kind == "u" else "int"
 
 
-def fold_word(store_or_fold: Store | KernelLine) -> str:
+def fold_word(x: Store | KernelLine) -> str:
     """What a fold does; of booleans, sums are "or" and products "and"."""
-    dtype = store_or_fold.buffer.dtype if isinstance(store_or_fold, Store) else store_or_fold.dtype
-    if dtype.kind != "b":
-        return store_or_fold.word
-    return "logical_or" if store_or_fold.word in ("add", "maximum", "logical_or") else "logical_and"
+    if fold_dtype(x).kind != "b":
+        return x.word
+    return "logical_or" if x.word in ("add", "maximum", "logical_or") else "logical_and"
 
 
 def fold_text(x: Store | KernelLine, total: str, value: str) -> str:
     """Two values folded, in the type of an accumulator."""
     kind = accumulator_type(x)
-    return f"{fold_word(x)}_::of(({kind}){total}, ({kind}){value})"
+    cast = "" if kind == c_type(fold_dtype(x)) else f"({kind})"
+    return f"{fold_word(x)}_::of({cast}{total}, {cast}{value})"

@@ -6,18 +6,14 @@ from ...loop_ir import Product
 from .library import CANDIDATES, can_take
 from .tile import PlainShape, TensorShape, TileShape
 
-#: Up to so many multiplications a tile of our own wins in any case: a library's call costs more than the arithmetic.
+#: Up to so many multiplications latency counts more than arithmetic: tiles without shared memory are best.
 SMALL_PRODUCT = 1 << 24
+#: Up to so many a tile of our own wins in any case, the more so as it can share a launch: the library is not tried.
+SHARED_PRODUCT = 1 << 24
 #: Above, only the library's tiles are worth trying.
 LARGE_PRODUCT = 1 << 28
 #: Multiprocessors of the machines that this is tuned for, and the warps that keep one busy while memory is slow.
-_MULTIPROCESSORS, _BUSY_WARPS = 132, 16
-_STAGED = (
-    TensorShape(2, 4, (2, 2, 1), 16),
-    TensorShape(2, 4, (4, 2, 1), 16),
-    TensorShape(1, 2, (2, 2, 1), 32),
-    TensorShape(1, 4, (2, 2, 2), 32),
-)
+MULTIPROCESSORS, _BUSY_WARPS = 132, 16
 
 
 def count_multiplications(product: Product) -> int:
@@ -34,38 +30,51 @@ def choose_shape(product: Product) -> TileShape:
     """
     columns, depth = product.out.shape[-1], product.left.shape[-1]
     if not uses_tensor_cores(product):
-        return PlainShape(1, 1) if product.out.size <= 256 * 2 * _MULTIPROCESSORS else PlainShape(4, 4)
+        return PlainShape(1, 1) if product.out.size <= 256 * 2 * MULTIPROCESSORS else PlainShape(4, 4)
     wide = 1
-    while wide < 4 and 8 * wide < columns and _count_blocks(product, 16, 16 * wide) >= 2 * _MULTIPROCESSORS:
+    while wide < 4 and 8 * wide < columns and count_blocks(product, 16, 16 * wide) >= 2 * MULTIPROCESSORS:
         wide *= 2
     steps = max(1, -(-depth // 8))
-    room = max(1, _MULTIPROCESSORS * _BUSY_WARPS // _count_blocks(product, 16, 8 * wide))
+    room = max(1, MULTIPROCESSORS * _BUSY_WARPS // count_blocks(product, 16, 8 * wide))
     warps = min(16, room, -(-steps // 2))
     return TensorShape(1, wide, (1, 1, -(-steps // -(-steps // warps))))
 
 
-def tile_shapes(product: Product) -> list[TileShape]:
-    """The shapes worth trying, the likeliest first."""
-    first = choose_shape(product)
-    if not uses_tensor_cores(product):
-        return [first]
+def middle_shape(product: Product) -> TileShape:
+    """The shape for a product of middle size: tiles of 32 by 32, and warps that each have some steps along K, whose
+    loads are all under way at once.
+    """
+    steps = -(-product.left.shape[-1] // 8)
+    return TensorShape(2, 4, (1, 1, min(8, max(1, -(-steps // 4)))))
+
+
+def row_shape(product: Product) -> TensorShape | None:
+    """A shape whose blocks have whole rows, 16 of them; None if there is none."""
     rows, columns = product.out.shape[-2:]
-    return [first, *(s for s in _STAGED if s.rows < 2 * rows and s.columns < 2 * columns)]
+    if not uses_tensor_cores(product) or rows % 16 or columns not in (32, 64, 96, 128):
+        return None
+    across, steps = columns // 32, -(-product.left.shape[-1] // 8)
+    # threads go on with rows in groups of 128
+    deep = next((n for n in (8, 4, 2, 1) if n * across <= 16 and n * across % 4 == 0 and 2 * n <= max(steps, 8)), None)
+    return None if deep is None else TensorShape(1, 4, (1, across, deep))
+
+
+def tile_shape(product: Product) -> TileShape:
+    is_small = count_multiplications(product) <= SMALL_PRODUCT or not uses_tensor_cores(product)
+    return choose_shape(product) if is_small else middle_shape(product)
 
 
 def offered_shapes(product: Product) -> list[TileShape]:
     """The shapes of tiles that a program has code for: it takes longer to compile one than to try many."""
-    count = count_multiplications(product)
-    if not can_take(product) or count <= SMALL_PRODUCT:
-        return [choose_shape(product)]
-    return [] if count > LARGE_PRODUCT else tile_shapes(product)[1:2] or [choose_shape(product)]
+    is_large = count_multiplications(product) > LARGE_PRODUCT
+    return [] if is_large and can_take(product) else [tile_shape(product)]
 
 
 def offered_algorithms(product: Product) -> list[int]:
     """The numbers of the library's algorithms that are tried."""
-    return list(range(CANDIDATES)) if can_take(product) and count_multiplications(product) > SMALL_PRODUCT else []
+    return list(range(CANDIDATES)) if count_multiplications(product) > SHARED_PRODUCT and can_take(product) else []
 
 
-def _count_blocks(product: Product, rows: int, columns: int) -> int:
+def count_blocks(product: Product, rows: int, columns: int) -> int:
     m, n = product.out.shape[-2:]
     return product.count * -(-m // rows) * -(-n // columns)

@@ -9,13 +9,18 @@ one launch or several, nothing is overwritten that is still read.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...loop_ir import Blocks, Buffer, Kernel, KernelLine, Product, Step, Store, load_line
+from ...loop_ir import Blocks, Buffer, Kernel, KernelLine, Product, Step, Store, load_line, row_major_strides
+from ..kernel.followers import join_follower
 from ..kernel.rewrites import change_lines
-from .choose import LARGE_PRODUCT, SMALL_PRODUCT, count_multiplications
-from .tile import Tail, is_dense_load, scale_line
+from .choose import LARGE_PRODUCT, SHARED_PRODUCT, count_multiplications, row_shape
+from .copies import forward_copies, read_sources
+from .order import Accesses, accesses_of, conflict
+from .split import count_parts, split_product
+from .sums import join_sums
+from .tile import Tail, is_dense_load, scale_line, store_product
 
 #: A kernel of more points is worth a launch of its own, and so many steps at most share one.
 MAX_SHARED_POINTS = 1 << 18
@@ -24,29 +29,29 @@ MAX_SHARED_STEPS = 24
 
 def group_steps(steps: Sequence[Step]) -> list[Step]:
     """The steps in groups, each of which may be one launch."""
-    units = _join_tails(list(steps))
+    units = join_sums(_join_tails(forward_copies(read_sources(steps))))
     groups: list[_Group] = []
     for unit in units:
         _add_unit(groups, unit)
     found: list[Step] = []
-    for i, group in enumerate(groups):
+    later: set[Buffer] = set()
+    for group in reversed(groups):
         flat = [step for unit in group.units for step in unit]
-        if len(flat) == 1:
-            found += flat
-            continue
-        later = {b for g in groups[i + 1 :] for b in g.reads}
         inner = [s for s in flat if isinstance(s, (Kernel, Product))]
-        unread = frozenset(b for s in flat for b in s.writes() if b.kind == "arena" and b not in later)
-        found.append(Blocks(1, inner, {}, unread))
-    return found
+        unread = frozenset(b for b in group.accesses.writes if b.kind == "arena" and b not in later)
+        found.append(flat[0] if len(flat) == 1 else Blocks(1, inner, {}, unread))
+        later |= group.accesses.reads
+    return found[::-1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
-    """What one launch can do: a product with a tail, or a step alone."""
+    """What one launch can do: a product with a tail, or with a kernel over its rows, or a step alone."""
 
     steps: tuple[Kernel | Product, ...]
     tail: Tail | None = None
+    #: Of sums and what follows them: the kernel that does both.
+    joined: Kernel | None = None
 
 
 def split_stages(group: Blocks) -> list[list[Unit]]:
@@ -67,8 +72,14 @@ def _split_units(group: Blocks) -> Iterator[Unit]:
         step = steps[i]
         if isinstance(step, Product) and i + 1 < len(steps):
             tail = find_tail(step, steps[i + 1], step.out.buffer in group.unread)
-            if tail is not None:
+            if tail is not None or takes_rows(step, steps[i + 1]):
                 yield Unit((step, steps[i + 1]), tail)
+                i += 2
+                continue
+        if i + 1 < len(steps) and isinstance(step, Kernel) and isinstance(follower := steps[i + 1], Kernel):
+            joined = join_follower(step, follower, group.unread)
+            if joined is not None:
+                yield Unit((step, follower), joined=joined)
                 i += 2
                 continue
         yield Unit((step,))
@@ -101,6 +112,33 @@ def find_tail(product: Product, kernel: Step, unread: bool) -> Tail | None:
     return Tail(Kernel(kernel.extents, 0, changed.lines, changed.stores), source, out.strides)
 
 
+def takes_rows(product: Product, kernel: Step) -> bool:
+    """Whether a kernel goes through the rows of a product in their order, so that whoever has made a row may go on
+    with it. What it writes, neither reads.
+    """
+    out = product.out
+    if not isinstance(kernel, Kernel) or not kernel.inner or kernel.division is not None or product.beta:
+        return False
+    loads = [line for line in kernel.live_lines() if line.buffer is out.buffer]
+    row = math.prod(kernel.extents[len(kernel.extents) - kernel.inner :])
+    in_order = all(
+        line.kind == "load"
+        and line.offset == out.offset
+        and is_dense_load(line, kernel.extents, out)
+        and _is_row_major(line.strides, kernel.extents)
+        for line in loads
+    )
+    plain = all(not s.word and not s.args for s in kernel.stores)
+    written = {*kernel.writes()}
+    apart = written.isdisjoint((*kernel.reads(), *product.reads(), out.buffer))
+    fits = row == out.shape[-1] and row_shape(product) is not None and count_parts(product) == 1
+    return bool(loads) and in_order and plain and apart and fits and _is_row_major(out.strides, out.shape)
+
+
+def _is_row_major(strides: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    return all(n == 1 or s == t for n, s, t in zip(shape, strides, row_major_strides(shape), strict=True))
+
+
 def _join_tails(steps: list[Step]) -> list[list[Step]]:
     """Units of steps: a product with its tail, or a step alone. A tail comes as early as its product, or the product
     as late as its tail, if nothing between them forbids it.
@@ -110,30 +148,47 @@ def _join_tails(steps: list[Step]) -> list[list[Step]]:
     i = 0
     while i < len(steps):
         step = steps[i]
-        at = _next_use(steps, i) if isinstance(step, Product) and _is_worth_joining(step) else None
-        if at is not None and isinstance(step, Product):
-            kernel, between = steps[at], steps[i + 1 : at]
-            first, parts = _part_sums(kernel) if isinstance(kernel, Kernel) else (None, [])
-            if first is not None and find_tail(step, first, unread=True) is not None:
-                if not conflict(between, (first, *parts)):
-                    units.append([step, first])
-                    steps[i : at + 1] = [*parts, *between]
-                    continue
-                if id(step) not in moved and not conflict((step,), between):
-                    moved.add(id(step))
-                    steps[i : at + 1] = [*between, step, first, *parts]
-                    continue
-        units.append([step])
         i += 1
+        if not isinstance(step, Product) or not _is_worth_joining(step):
+            units.append([step])
+            continue
+        at = _next_use(steps, i, step.out.buffer)
+        first, sums = _part_sums(step, steps[at]) if at is not None else (None, [])
+        if at is None or first is None:
+            units += _split_unit(step, None, False)
+            continue
+        between = steps[i:at]
+        if not conflict(between, (first, *sums)):
+            later = [*sums, *between, *steps[at + 1 :]]
+            units += _split_unit(step, first, _is_unread(step.out.buffer, later))
+            steps[i:] = later
+        elif id(step) not in moved and not conflict((step,), between):
+            moved.add(id(step))
+            steps[i - 1 : at + 1] = [*between, step, first, *sums]
+            i -= 1
+        else:
+            units += _split_unit(step, None, False)
     return units
 
 
-def _next_use(steps: Sequence[Step], number: int) -> int | None:
-    """The next step that uses what a product writes."""
-    step = steps[number]
-    assert isinstance(step, Product)
-    out = step.out.buffer
-    used = (j for j in range(number + 1, len(steps)) if out in steps[j].reads() or out in steps[j].writes())
+def _split_unit(product: Product, kernel: Kernel | None, unread: bool) -> list[list[Step]]:
+    """A product with its tail in one unit, or if K is cut, the parts and their sum in one each."""
+    parts = count_parts(product)
+    if kernel is not None and kernel.inner:
+        return [[product, kernel]]
+    tail = store_product(product) if kernel is None else find_tail(product, kernel, unread)
+    if parts == 1 or tail is None:
+        return [[product] if kernel is None else [product, kernel]]
+    return [[step] for step in split_product(product, tail, parts)]
+
+
+def _is_unread(buffer: Buffer, later: Sequence[Step]) -> bool:
+    return buffer.kind == "arena" and not any(buffer in step.reads() for step in later)
+
+
+def _next_use(steps: Sequence[Step], start: int, buffer: Buffer) -> int | None:
+    """The next step that uses a buffer."""
+    used = (j for j in range(start, len(steps)) if buffer in steps[j].reads() or buffer in steps[j].writes())
     return next(used, None)
 
 
@@ -141,8 +196,12 @@ def _is_worth_joining(product: Product) -> bool:
     return count_multiplications(product) <= LARGE_PRODUCT
 
 
-def _part_sums(kernel: Kernel) -> tuple[Kernel | None, list[Kernel]]:
-    """A kernel's plain stores, and each other one as a kernel that loads what those have stored."""
+def _part_sums(product: Product, kernel: Step) -> tuple[Kernel | None, list[Kernel]]:
+    """The part of a kernel that follows a product in its launch: all of it if it goes through rows, else its plain
+    stores; each other store becomes a kernel that loads what those have stored.
+    """
+    if not isinstance(kernel, Kernel) or takes_rows(product, kernel):
+        return (kernel, []) if isinstance(kernel, Kernel) else (None, [])
     plain = [s for s in kernel.stores if not s.word and not s.args]
     if not plain or kernel.inner:
         return None, []
@@ -151,7 +210,8 @@ def _part_sums(kernel: Kernel) -> tuple[Kernel | None, list[Kernel]]:
     # what is read after the first part must be what was read before
     lost = set(first.writes())
     lines = [line for part in rest for line in part.live_lines() if line.buffer in lost]
-    return (first, rest) if all(_is_stored_value(line, plain) for line in lines) else (None, [])
+    kept = all(_is_stored_value(line, plain) for line in lines)
+    return (first, rest) if kept and find_tail(product, first, unread=True) is not None else (None, [])
 
 
 def _load_stored(kernel: Kernel, stored: Sequence[Store]) -> Kernel:
@@ -177,25 +237,22 @@ def _is_stored_value(line: KernelLine, stored: Sequence[Store]) -> bool:
 @dataclass(slots=True)
 class _Group:
     units: list[list[Step]] = field(default_factory=list)
-    reads: set[Buffer] = field(default_factory=set)
-    writes: set[Buffer] = field(default_factory=set)
+    accesses: Accesses = field(default_factory=Accesses)
     is_open: bool = True
 
     def add(self, unit: list[Step]) -> None:
         self.units.append(unit)
-        self.reads.update(b for step in unit for b in step.reads())
-        self.writes.update(b for step in unit for b in step.writes())
+        self.accesses.add(unit)
 
 
 def _add_unit(groups: list[_Group], unit: list[Step]) -> None:
     """Add steps to the first group that comes after all they wait for, or as a new one."""
-    reads = {b for step in unit for b in step.reads()}
-    writes = {b for step in unit for b in step.writes()}
-    shares = all(_may_share(step) for step in unit)
-    waits = [i for i, g in enumerate(groups) if g.writes & (reads | writes) or g.reads & writes]
+    accesses, shares = accesses_of(unit), all(map(_may_share, unit))
+    reversed_waits = (i for i in reversed(range(len(groups))) if groups[i].accesses.must_precede(accesses))
+    # what waits for nothing comes as late as it stands: its memory would be in use from the beginning
+    waits = next(reversed_waits, len(groups) - 2)
     if shares:
-        # what waits for nothing comes as late as it stands: its memory would be in use from the beginning
-        for group in groups[max(waits, default=len(groups) - 2) + 1 :]:
+        for group in groups[max(waits + 1, 0) :]:
             if group.is_open and len(group.units) < MAX_SHARED_STEPS:
                 group.add(unit)
                 return
@@ -205,15 +262,5 @@ def _add_unit(groups: list[_Group], unit: list[Step]) -> None:
 
 def _may_share(step: Step) -> bool:
     if isinstance(step, Product):
-        return count_multiplications(step) <= SMALL_PRODUCT
+        return count_multiplications(step) <= SHARED_PRODUCT
     return isinstance(step, Kernel) and step.division is None and 0 < math.prod(step.extents) <= MAX_SHARED_POINTS
-
-
-def conflict(first: Iterable[Step], second: Iterable[Step]) -> bool:
-    """Whether steps must all run before others: some write what the others read or write, or read what they write."""
-    before, after = list(first), list(second)
-    reads = {b for step in before for b in step.reads()}
-    writes = {b for step in before for b in step.writes()}
-    return any(b in writes for s in after for b in s.reads()) or any(
-        b in reads or b in writes for s in after for b in s.writes()
-    )

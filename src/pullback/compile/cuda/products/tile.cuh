@@ -87,21 +87,21 @@ __device__ __forceinline__ void multiply_fragments_(
 
 // Fragments as mma.m16n8k8 wants them: lane 4g + q holds rows g, g + 8 and columns q, q + 4 of the left, and column g of
 // the right; `left(i, k)` and `right(k, j)` count from the warp's first row and column.
-template <class T, class Left, class Right>
-__device__ __forceinline__ void multiply_step_(
-    float (&sum)[T::MT][T::NT][4], const int k, const Left& left, const Right& right) {
-  const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+template <class T> struct Fragments {
   float a[T::MT][4], b[T::NT][2];
-  #pragma unroll
-  for (int i = 0; i < T::MT; ++i)
+  template <class Left, class Right>
+  __device__ __forceinline__ void load(const int k, const Left& left, const Right& right) {
+    const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
     #pragma unroll
-    for (int e = 0; e < 4; ++e) a[i][e] = left(16 * i + g + e % 2 * 8, k + q + e / 2 * 4);
-  #pragma unroll
-  for (int j = 0; j < T::NT; ++j)
+    for (int i = 0; i < T::MT; ++i)
+      #pragma unroll
+      for (int e = 0; e < 4; ++e) a[i][e] = left(16 * i + g + e % 2 * 8, k + q + e / 2 * 4);
     #pragma unroll
-    for (int e = 0; e < 2; ++e) b[j][e] = right(k + q + e * 4, 8 * j + g);
-  multiply_fragments_<T>(sum, a, b);
-}
+    for (int j = 0; j < T::NT; ++j)
+      #pragma unroll
+      for (int e = 0; e < 2; ++e) b[j][e] = right(k + q + e * 4, 8 * j + g);
+  }
+};
 
 template <class S, class T, class Left, class Right, class Store>
 __device__ __forceinline__ void tensor_tile_(
@@ -123,11 +123,22 @@ __device__ __forceinline__ void tensor_tile_(
   };
   float sum[T::MT][T::NT][4] = {};
   if constexpr (T::CHUNK == 0) {
-    #pragma unroll 8
-    for (int i = 0; i < STEPS; ++i)
-      multiply_step_<T>(
-          sum, (wk * STEPS + i) * 8, [&](const int m, const int k) { return guarded_left(row + own_row + m, k); },
-          [&](const int k, const int n) { return guarded_right(k, column + own_column + n); });
+    // all that registers hold is asked for at once: memory takes longer than the arithmetic
+    constexpr int FIT = 64 / (4 * T::MT + 2 * T::NT), ROUNDS = (STEPS + FIT - 1) / FIT;
+    constexpr int AHEAD = ROUNDS ? (STEPS + ROUNDS - 1) / ROUNDS : 1;
+    Fragments<T> ahead[AHEAD];
+    #pragma unroll 1
+    for (int first = 0; first < STEPS; first += AHEAD) {
+      #pragma unroll
+      for (int i = 0; i < AHEAD; ++i)
+        if (STEPS % AHEAD == 0 || first + i < STEPS)
+          ahead[i].load((wk * STEPS + first + i) * 8,
+              [&](const int m, const int k) { return guarded_left(row + own_row + m, k); },
+              [&](const int k, const int n) { return guarded_right(k, column + own_column + n); });
+      #pragma unroll
+      for (int i = 0; i < AHEAD; ++i)
+        if (STEPS % AHEAD == 0 || first + i < STEPS) multiply_fragments_<T>(sum, ahead[i].a, ahead[i].b);
+    }
   } else {
     using A = Panel<T::ROWS, T::CHUNK, T::THREADS, T::LEFT_BY_K>;
     using B = Panel<T::COLUMNS, T::CHUNK, T::THREADS, T::RIGHT_BY_K>;
@@ -151,10 +162,12 @@ __device__ __forceinline__ void tensor_tile_(
       if (c + 1 < CHUNKS) fetch((c + 1) * T::CHUNK);
       const float *a = shared + c % 2 * A::SIZE, *b = shared + 2 * A::SIZE + c % 2 * B::SIZE;
       #pragma unroll
-      for (int k = 0; k < T::CHUNK / T::WK; k += 8)
-        multiply_step_<T>(
-            sum, wk * (T::CHUNK / T::WK) + k, [&](const int m, const int k) { return a[A::place(own_row + m, k)]; },
+      for (int k = 0; k < T::CHUNK / T::WK; k += 8) {
+        Fragments<T> next;
+        next.load(wk * (T::CHUNK / T::WK) + k, [&](const int m, const int k) { return a[A::place(own_row + m, k)]; },
             [&](const int k, const int n) { return b[B::place(own_column + n, k)]; });
+        multiply_fragments_<T>(sum, next.a, next.b);
+      }
       if (c + 1 < CHUNKS) keep(c + 1);
       __syncthreads();
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...loop_ir import Kernel, KernelLine, Layout, Product, Store, load_line, product_operands, row_major_strides
@@ -17,9 +17,11 @@ from ..kernel.grid import Grid
 from ..kernel.writer import FunctionLaunch, FunctionWriter
 from ..words import c_type
 
-#: Machine instructions of the tensor cores, which an emulator replaces: `a` and `b` in tf32, `c` is added to.
+#: Machine instructions of the tensor cores, which an emulator replaces: `a` and `b` in tf32, `c` is added to. Machines
+#: that have none of this kind exchange numbers between lanes and multiply them as they are.
 INSTRUCTIONS = """
 // ptx
+#if __CUDA_ARCH__ >= 800
 __device__ __forceinline__ unsigned tf32_(const float x) {
   unsigned found;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(found) : "f"(x));
@@ -30,6 +32,19 @@ __device__ __forceinline__ void mma_(float* c, const unsigned* a, const unsigned
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+#else
+__device__ __forceinline__ unsigned tf32_(const float x) { return __float_as_uint(x); }
+__device__ __forceinline__ void mma_(float* c, const unsigned* a, const unsigned* b) {
+  const int lane = threadIdx.x % 32;
+  for (int k = 0; k < 8; ++k)
+    for (int e = 0; e < 4; ++e) {
+      const unsigned low = __shfl_sync(~0u, a[k / 4 * 2], lane / 4 * 4 + k % 4);
+      const unsigned high = __shfl_sync(~0u, a[k / 4 * 2 + 1], lane / 4 * 4 + k % 4);
+      const unsigned other = __shfl_sync(~0u, b[k / 4], (lane % 4 * 2 + e % 2) * 4 + k % 4);
+      c[e] = fmaf(__uint_as_float(e / 2 ? high : low), __uint_as_float(other), c[e]);
+    }
+}
+#endif
 // end of ptx
 """.lstrip()
 
@@ -117,12 +132,12 @@ def store_product(product: Product) -> Tail:
     value = scale_line(load, product.alpha)
     if product.beta:
         before = scale_line(load_line(out.buffer, out.strides, out.offset), product.beta)
-        value = _apply(value, before)
+        value = add_lines(value, before)
     kernel = Kernel(out.shape, 0, [value], [Store(value, out.buffer, out.strides, out.offset)])
     return Tail(kernel, load, strides)
 
 
-def _apply(x: KernelLine, y: KernelLine) -> KernelLine:
+def add_lines(x: KernelLine, y: KernelLine) -> KernelLine:
     return KernelLine("apply", x.dtype, x.axes | y.axes, 0, (x, y), lambda k, a, b: k.add(a, b), x.dtype)
 
 
@@ -158,7 +173,7 @@ def render_tile(product: Product, tail: Tail, shape: TileShape, digits: int) -> 
         f"{call}(blockIdx.x, shared, left, right, store);",
     ]
     blocks = product.count * -(-rows // shape.rows) * -(-columns // shape.columns)
-    return writer.finish(text, (blocks, 1), (shape.threads, 1))
+    return replace(writer.finish(text, (blocks, 1), (shape.threads, 1)), wide=True)
 
 
 def _reach(matrix: Layout) -> int:
@@ -214,11 +229,11 @@ def _tail_coordinates(writer: FunctionWriter, tail: Tail, out: Layout) -> tuple[
 
 def is_dense_load(load: KernelLine, extents: tuple[int, ...], out: Layout) -> bool:
     """Whether a load visits each element of a product once, and both lie without gaps, in any order of axes."""
-    ends = (_dense_size(load.strides, extents), _dense_size(out.strides, out.shape))
+    ends = (dense_size(load.strides, extents), dense_size(out.strides, out.shape))
     return load.kind == "load" and ends == (out.size, out.size) and load.offset == out.offset
 
 
-def _dense_size(strides: tuple[int, ...], shape: tuple[int, ...]) -> int:
+def dense_size(strides: tuple[int, ...], shape: tuple[int, ...]) -> int:
     """The number of elements of an array that lies without gaps or repetition; 0 if it does not."""
     size = 1
     for stride, n in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n != 1):

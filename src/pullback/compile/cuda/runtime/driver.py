@@ -41,7 +41,8 @@ class Parameters:
         count = len(values)
         self.values = (ctypes.c_uint64 * count)(*values)
         first = ctypes.addressof(self.values)
-        self.places = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))
+        # a null marks the end
+        self.places = (ctypes.c_void_p * (count + 1))(*range(first, first + 8 * count, 8))
         self.address = ctypes.addressof(self.places)
 
 
@@ -67,8 +68,8 @@ class Driver(Protocol):
         stream: int,
     ) -> None: ...
 
-    def launch_line(self, function: Any, blocks: int, threads: int, parameters: Parameters, stream: int) -> None:
-        """The same for a line of blocks, whose parameters lie in memory already."""
+    def launch_line(self, function: Any, blocks: int, threads: int, parameters: int, stream: int) -> None:
+        """The same for a line of blocks, whose parameters lie in memory already (`Parameters.address`)."""
 
     def make_product(
         self, action: LibraryProduct, alignments: Sequence[int]
@@ -81,30 +82,56 @@ class Driver(Protocol):
     def update_graph(self, graph: int, issue: Callable[[int], None]) -> bool:
         """The same again for an older graph of the same launches with other addresses; False if that failed."""
 
-    def launch_graph(self, graph: int, stream: int) -> None: ...
+    def move_launch(
+        self,
+        graph: int,
+        number: int,
+        function: Any,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        pointers: Sequence[int],
+    ) -> None:
+        """Give one launch of a graph, by its number among those that `launch` made, other addresses from now on."""
+
+    @property
+    def launch_graph(self) -> Callable[[int, int], None]:
+        """Launches a graph on a stream."""
 
     def destroy_graph(self, graph: int) -> None: ...
 
     def read(self, address: int, count: int, stream: int) -> bytes:
         """Bytes of the device, when the stream has done what was asked of it."""
 
-    def write(self, address: int, data: bytes, stream: int) -> None: ...
+    def write(self, address: int, data: bytes, stream: int) -> None:
+        """Write one number, in the order of the stream."""
 
     def flat_array(self, address: int, size: int, dtype: np.dtype[Any]) -> Any:
         """Memory of the device as an array of the array library, which does not own it."""
 
+    def lock_of(self, stream: int) -> Any:
+        """What a thread holds while it issues what belongs together on a stream."""
+
     def workspace_of(self, stream: int) -> int:
         """The address of memory that the library's products of one stream work in."""
 
-    def time(self, run: Callable[[], None], stream: int) -> float:
-        """Microseconds from when the device starts what `run` asks of a stream until it is done."""
+    def time(self, run: Callable[[], None]) -> float:
+        """Microseconds from when the device starts what `run` asks of the current stream until it is done."""
 
 
-class _NodeParameters(ctypes.Structure):
+class _UpdateResult(ctypes.Structure):
+    _fields_ = (("result", ctypes.c_int), ("node", ctypes.c_void_p), ("from_node", ctypes.c_void_p))
+
+
+class _LaunchParameters(ctypes.Structure):
     _fields_ = (
-        ("result", ctypes.c_int),
-        ("node", ctypes.c_void_p),
-        ("from_node", ctypes.c_void_p),
+        ("function", ctypes.c_void_p),
+        *((f"{of}{axis}", ctypes.c_uint) for of in ("grid", "block") for axis in "xyz"),
+        ("shared_bytes", ctypes.c_uint),
+        ("places", ctypes.c_void_p),
+        ("extra", ctypes.c_void_p),
+        ("kernel", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
     )
 
 
@@ -125,12 +152,15 @@ class CudaDriver:
             handle = ctypes.c_void_p()
             self._check(self.slow.cuStreamCreate(ctypes.byref(handle), _NON_BLOCKING_STREAM))
         self.capture_stream = handle.value or 0
-        # arguments are addresses: 64 bits each
-        self.quick.cuGraphLaunch.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        self.launch_graph = cupy.cuda.runtime.graphLaunch
         # CuPy's own call of the driver takes integers as they are, which is half of what ctypes costs
         self.launch_kernel, self.launch_error = cupy.cuda.driver.launchKernel, cupy.cuda.driver.CUDADriverError
         self.workspaces: dict[int, Any] = {}
         self.capturing = threading.Lock()
+        self.stream_locks: dict[int, threading.RLock] = {}
+        # of each executable graph, the graph it was made of, and the nodes of its launches
+        self.graphs: dict[int, tuple[ctypes.c_void_p, list[int]]] = {}
+        self.new_nodes: list[int] = []
 
     def _check(self, status: int) -> None:
         if status:
@@ -166,19 +196,52 @@ class CudaDriver:
         pointers: Sequence[int],
         stream: int,
     ) -> None:
-        self._launch(Parameters(pointers), function, *grid, *block, shared_bytes, stream)
-
-    def launch_line(self, function: Any, blocks: int, threads: int, parameters: Parameters, stream: int) -> None:
-        self._launch(parameters, function, blocks, 1, 1, threads, 1, 1, 0, stream)
-
-    def _launch(self, parameters: Parameters, *sizes: Any) -> None:
+        parameters = Parameters(pointers)
+        given = (function, *grid, *block, shared_bytes, stream, parameters.address, 0)
         try:
-            self.launch_kernel(*sizes, parameters.address, 0)
+            self.launch_kernel(*given)
         except self.launch_error as error:
-            if error.status != _NO_CONTEXT:
-                raise CudaError(f"CUDA error {error.status}: {error}") from None
-            self.use_device()
-            self.launch_kernel(*sizes, parameters.address, 0)
+            self._recover(error)
+            self.launch_kernel(*given)
+        if stream == self.capture_stream:
+            self.new_nodes.append(self._newest_node())
+
+    def _newest_node(self) -> int:
+        """The node that the last launch on the stream of captures became: what the next one waits for."""
+        kind, number, graph = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_void_p()
+        nodes, count = ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_size_t()
+        found = [ctypes.byref(x) for x in (kind, number, graph, nodes, count)]
+        self._check(self.slow.cuStreamGetCaptureInfo_v2(ctypes.c_void_p(self.capture_stream), *found))
+        assert count.value == 1, "launches of a graph follow each other"
+        return nodes[0] or 0
+
+    def move_launch(
+        self,
+        graph: int,
+        number: int,
+        function: Any,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        pointers: Sequence[int],
+    ) -> None:
+        parameters = Parameters(pointers)
+        given = _LaunchParameters(function, *grid, *block, shared_bytes, parameters.address, None, None, None)
+        node = ctypes.c_void_p(self.graphs[graph][1][number])
+        self._check(self.quick.cuGraphExecKernelNodeSetParams_v2(ctypes.c_void_p(graph), node, ctypes.byref(given)))
+
+    def launch_line(self, function: Any, blocks: int, threads: int, parameters: int, stream: int) -> None:
+        try:
+            self.launch_kernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, 0)
+        except self.launch_error as error:
+            self._recover(error)
+            self.launch_kernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, 0)
+
+    def _recover(self, error: Any) -> None:
+        """Raise an error of a launch, unless this thread only had no device yet."""
+        if error.status != _NO_CONTEXT:
+            raise CudaError(f"CUDA error {error.status}: {error}") from None
+        self.use_device()
 
     def make_product(
         self, action: LibraryProduct, alignments: Sequence[int]
@@ -188,41 +251,37 @@ class CudaDriver:
     def _record(self, issue: Callable[[int], None]) -> ctypes.c_void_p:
         """What is done on the stream of captures, as a graph."""
         graph, stream = ctypes.c_void_p(), ctypes.c_void_p(self.capture_stream)
-        with self.capturing:
-            self._check(self.slow.cuStreamBeginCapture_v2(stream, _RELAXED_CAPTURE))
-            try:
-                issue(self.capture_stream)
-            finally:
-                status = self.slow.cuStreamEndCapture(stream, ctypes.byref(graph))
+        self._check(self.slow.cuStreamBeginCapture_v2(stream, _RELAXED_CAPTURE))
+        try:
+            issue(self.capture_stream)
+        finally:
+            status = self.slow.cuStreamEndCapture(stream, ctypes.byref(graph))
         self._check(status)
         return graph
 
     def capture(self, issue: Callable[[int], None]) -> int:
-        graph = self._record(issue)
         made = ctypes.c_void_p()
-        try:
-            self._check(self.slow.cuGraphInstantiateWithFlags(ctypes.byref(made), graph, ctypes.c_ulonglong(0)))
-        finally:
-            self.slow.cuGraphDestroy(graph)
-        return made.value or 0
+        with self.capturing:
+            nodes: list[int] = []
+            self.new_nodes = nodes
+            graph = self._record(issue)
+        self._check(self.slow.cuGraphInstantiateWithFlags(ctypes.byref(made), graph, ctypes.c_ulonglong(0)))
+        handle = made.value or 0
+        self.graphs[handle] = graph, nodes
+        return handle
 
     def update_graph(self, graph: int, issue: Callable[[int], None]) -> bool:
-        new, found = self._record(issue), _NodeParameters()
+        found = _UpdateResult()
+        with self.capturing:
+            new = self._record(issue)
         status = self.slow.cuGraphExecUpdate_v2(ctypes.c_void_p(graph), new, ctypes.byref(found))
         self.slow.cuGraphDestroy(new)
         return not status
 
-    def launch_graph(self, graph: int, stream: int) -> None:
-        status = self.quick.cuGraphLaunch(graph, stream)
-        if status:
-            if status == _NO_CONTEXT:
-                self.use_device()
-                status = self.quick.cuGraphLaunch(graph, stream)
-            self._check(status)
-
     def destroy_graph(self, graph: int) -> None:
         if not sys.is_finalizing():
             self.slow.cuGraphExecDestroy(ctypes.c_void_p(graph))
+            self.slow.cuGraphDestroy(self.graphs.pop(graph)[0])
 
     def read(self, address: int, count: int, stream: int) -> bytes:
         found = ctypes.create_string_buffer(count)
@@ -235,29 +294,34 @@ class CudaDriver:
         return found.raw
 
     def write(self, address: int, data: bytes, stream: int) -> None:
-        self._check(
-            self.slow.cuMemcpyHtoDAsync_v2(
-                ctypes.c_uint64(address), data, ctypes.c_size_t(len(data)), ctypes.c_void_p(stream)
-            )
-        )
+        # values travel with the command: nothing waits, and nothing has to stay where it is
+        on, unit = ctypes.c_void_p(stream), min(len(data), 4)
+        fill = {1: self.quick.cuMemsetD8Async, 2: self.quick.cuMemsetD16Async, 4: self.quick.cuMemsetD32Async}[unit]
+        for start in range(0, len(data), unit):
+            value = int.from_bytes(data[start : start + unit], "little")
+            place = ctypes.c_uint64(address + start)
+            self._check(fill(place, ctypes.c_uint(value), ctypes.c_size_t(1), on))
 
     def flat_array(self, address: int, size: int, dtype: np.dtype[Any]) -> Any:
         cupy = self.cupy
         memory = cupy.cuda.UnownedMemory(address, size * dtype.itemsize, None, self.device)
         return cupy.ndarray((size,), dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))
 
+    def lock_of(self, stream: int) -> Any:
+        return self.stream_locks.setdefault(stream, threading.RLock())
+
     def workspace_of(self, stream: int) -> int:
         if stream not in self.workspaces:
             self.workspaces[stream] = self.cupy.ndarray((WORKSPACE_BYTES,), "uint8")
         return int(self.workspaces[stream].data.ptr)
 
-    def time(self, run: Callable[[], None], stream: int) -> float:
+    def time(self, run: Callable[[], None]) -> float:
         cuda = self.cupy.cuda
         start, end = cuda.Event(), cuda.Event()
-        with cuda.ExternalStream(stream, self.device) as current:
-            start.record(current)
-            run()
-            end.record(current)
+        # on the current stream, which is the one that is asked about
+        start.record()
+        run()
+        end.record()
         end.synchronize()
         return 1e3 * float(cuda.get_elapsed_time(start, end))
 

@@ -18,15 +18,21 @@ _MAX_BLOCKS = 4096
 class _OfThread(threading.local):
     """Memory of each thread for the parameters of a launch."""
 
-    def __init__(self, count: int) -> None:
-        self.parameters = Parameters([0] * count)
+    def __init__(self, pointers: int, sizes: Sequence[int]) -> None:
+        self.parameters = Parameters([*[0] * pointers, *sizes])
 
 
 def make_launch(
-    text: str, name: str, device: int, size: int, inputs: int, results: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]
-) -> Callable[[Sequence[Any]], list[Any] | None]:
-    """A function of arrays that launches a kernel whose parameters are pointers to them, pointers to its new results
-    and the number of elements; it returns the results, or None if an array is not contiguous.
+    text: str,
+    name: str,
+    device: int,
+    sizes: Sequence[int],
+    inputs: int,
+    results: Sequence[tuple[tuple[int, ...], np.dtype[Any]]],
+) -> Callable[..., list[Any] | None]:
+    """A function of arrays that launches a kernel whose parameters are pointers to them, pointers to its results, and
+    sizes, of which the first is the number of elements. It returns the results, of which the first may be given as
+    memory to write to; None if an array is not contiguous.
     """
     import cupy
 
@@ -34,28 +40,28 @@ def make_launch(
     with cupy.cuda.Device(device):
         module, _ = driver.load_module(text, False)
         function = driver.find_function(module, name, 0)
-    blocks = min(-(-size // _THREADS), _MAX_BLOCKS)
-    of_thread = _OfThread(inputs + len(results) + 1)
-    launch, new = driver.launch_line, cupy.ndarray
+    blocks = min(-(-sizes[0] // _THREADS), _MAX_BLOCKS)
+    of_thread = _OfThread(inputs + len(results), sizes)
+    launch_line, new = driver.launch_line, cupy.ndarray
     current_stream, current_device = cupy.cuda.get_current_stream, cupy.cuda.runtime.getDevice
+    rest = results[1:]
 
-    def call(arrays: Sequence[Any]) -> list[Any] | None:
+    def launch(arrays: Sequence[Any], out: Any = None) -> list[Any] | None:
         if current_device() != device:
             with cupy.cuda.Device(device):
-                return call(arrays)
-        outs = [new(shape, dtype) for shape, dtype in results]
-        parameters, i = of_thread.parameters, 0
-        values = parameters.values
+                return launch(arrays, out)
+        parameters = of_thread.parameters
+        values, i = parameters.values, 0
         for x in arrays:
             if not x._c_contiguous:  # what `x.flags` reads, in a tenth of the time
                 return None
             values[i] = x.data.ptr
             i += 1
+        outs = [new(*results[0]) if out is None else out, *[new(*each) for each in rest]]
         for x in outs:
             values[i] = x.data.ptr
             i += 1
-        values[i] = size
-        launch(function, blocks, _THREADS, parameters, current_stream().ptr)
+        launch_line(function, blocks, _THREADS, parameters.address, current_stream().ptr)
         return outs
 
-    return call
+    return launch

@@ -18,6 +18,9 @@ from .driver import Driver
 #: A loop is written out in a graph up to so many launches; beyond, its rounds are launched one by one.
 MAX_UNROLLED = 8192
 
+#: A graph is changed, rather than made again, if no more launches than these lie elsewhere.
+MAX_MOVED = 32
+
 #: What is done on a stream.
 Issue = Callable[[int], None]
 #: A part of a recorded plan: a graph, or what Python does on a stream between two of them.
@@ -88,13 +91,20 @@ class PlanIssuer:
         return issue
 
     def _launch(self, x: Launch, at: Addresses, stream: int) -> None:
+        self.driver.launch(self._function_of(x), x.grid, x.block, x.shared_bytes, _pointers_of(x, at), stream)
+
+    def move_launch(self, graph: int, number: int, x: Launch, at: Addresses) -> None:
+        """Give a launch of a graph other addresses."""
+        self.driver.move_launch(
+            graph, number, self._function_of(x), x.grid, x.block, x.shared_bytes, _pointers_of(x, at)
+        )
+
+    def _function_of(self, x: Launch) -> Any:
         key = x.function, x.shared_bytes
         function = self._functions.get(key)
         if function is None:
             function = self._functions[key] = self.driver.find_function(self.module, *key)
-        pairs = zip(x.buffers, x.shifts, strict=True)
-        pointers = [at.of(b) + by * b.dtype.itemsize for b, by in pairs]
-        self.driver.launch(function, x.grid, x.block, x.shared_bytes, pointers, stream)
+        return function
 
     def _multiply(self, action: LibraryProduct, at: Addresses, stream: int) -> None:
         product = action.product
@@ -152,6 +162,50 @@ class PlanIssuer:
             rounds += 1
         assert loop.number is not None
         self.driver.write(at.start_of(loop.number), loop.number.buffer.dtype.type(rounds).tobytes(), stream)
+
+
+def _pointers_of(x: Launch, at: Addresses) -> list[int]:
+    return [at.of(b) + by * b.dtype.itemsize for b, by in zip(x.buffers, x.shifts, strict=True)]
+
+
+class MovableLaunches:
+    """Which launches of a plan's graph use which arguments and results, so that one that lies elsewhere in the next
+    call changes only them. What products of the library and loops use cannot be moved.
+    """
+
+    def __init__(self, plan: LaunchPlan, choose: Callable[[Choice], int]) -> None:
+        self.users: dict[Buffer, list[tuple[int, Launch]]] = {}
+        self.fixed: set[Buffer] = set()
+        number = 0
+        for action in _take_choices(plan, choose):
+            if isinstance(action, Launch):
+                for buffer in action.buffers:
+                    self.users.setdefault(buffer, []).append((number, action))
+                number += 1
+            elif isinstance(action, NestedPlans):
+                self.fixed |= {*action.loop.reads(), *action.loop.writes()}
+                number += _count_own(action, choose)
+            elif isinstance(action, LibraryProduct):
+                self.fixed |= {*action.product.reads(), *action.product.writes()}
+
+    def find(self, moved: Sequence[Buffer]) -> dict[int, Launch] | None:
+        """The launches to change, by their numbers; None if others would have to be, or too many."""
+        if not self.fixed.isdisjoint(moved):
+            return None
+        found = {number: launch for buffer in moved for number, launch in self.users.get(buffer, ())}
+        return found if len(found) <= MAX_MOVED else None
+
+
+def _take_choices(plan: LaunchPlan, choose: Callable[[Choice], int]) -> Iterator[Action]:
+    for action in plan.actions:
+        yield from action.ways[choose(action)] if isinstance(action, Choice) else (action,)
+
+
+def _count_own(action: NestedPlans, choose: Callable[[Choice], int]) -> int:
+    """The launches of our own in a loop that is written out."""
+    inner = [x for plan in action.plans for x in _take_choices(plan, choose)]
+    nested = sum(_count_own(x, choose) for x in inner if isinstance(x, NestedPlans))
+    return action.loop.rounds * (nested + sum(isinstance(x, Launch) for x in inner))
 
 
 def walk_actions(plan: LaunchPlan) -> Iterator[Action]:

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import threading
+import weakref
 from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any
 
+import numpy as np
+
 from ....arrays.backends import device_context
-from ....arrays.spec import make_spec
+from ....arrays.spec import Spec, make_spec
 from ....arrays.tensor import Tensor, wrap
 from ... import cache
 from ...loop_ir import Buffer, Loop, Steps
+from ...schedule.arena import round_up
 from ...target import ARRAY, ARRAYS, CONSTANT, RECORDED, TRACKED, UNTRACKED, Compilation
 from ..launch_plan import LaunchPlan, LibraryProduct, NestedPlans
-from .addresses import FLAG_BYTES, Addresses
+from .addresses import FLAG_BYTES, NUMBER_BYTES, Addresses
 from .driver import Driver, find_driver
-from .issue import Part, PlanIssuer, describe_launches, is_capturable, walk_actions
-from .memory import ALIGNMENT, note_holder, overlap, take_memory, upload
+from .issue import MovableLaunches, Part, PlanIssuer, describe_launches, is_capturable, walk_actions
+from .memory import ALIGNMENT, note_holder, out_of_memory, overlap, upload
 from .status import STATUSES
 from .tune import Tuner
 
 #: The most graphs of one program on one stream, and streams that have memory for it.
 MAX_GRAPHS, MAX_STREAMS = 8, 8
+#: Results that take no more are made ahead, for the next call.
+SMALL_RESULT_BYTES = 1 << 14
+_SHAPE = operator.attrgetter("shape")
 #: The alignment that code assumes of arrays.
 _ARRAY_ALIGNMENT = 16
 #: CuPy's number of the default stream that each thread has for itself.
@@ -53,12 +62,18 @@ class CudaRunner:
             self.issuer = PlanIssuer(self.driver, self.code, compilation.options.fast, tuner.choose)
             compilation.source = self.issuer.source
             tuner.decide_all(self.code.plan)
+            self.movable = MovableLaunches(self.code.plan, tuner.choose)
+            cupy.cuda.get_current_stream().synchronize()  # constants are there, whatever stream a call is on
         compilation.launch = describe_launches(self.code.plan)
         self.uses_library = any(isinstance(x, LibraryProduct) for x in walk_actions(self.code.plan))
         self.new_results = [(s.shape, s.dtype) for i, s in enumerate(outs) if i not in self.donated]
         self.result_bytes = sum(s.nbytes for i, s in enumerate(outs) if i not in self.donated)
+        self.has_small_results = bool(self.new_results) and self.result_bytes <= SMALL_RESULT_BYTES
+        self.current_stream, self.launch_graph = cupy.cuda.get_current_stream, self.driver.launch_graph
         self.written = sorted(set(self.donated.values()))
-        self.is_one_graph = all(map(is_capturable, self.code.plan.actions))
+        self.numbers = [i for i, s in enumerate(self.specs) if s.device == "cpu"]
+        self.buffers: list[Buffer] = [*self.steps.inputs, *self.steps.new_outputs]
+        self.is_one_graph = bool(self.code.plan.actions) and all(map(is_capturable, self.code.plan.actions))
         self.lock = threading.RLock()
         self.streams: dict[Any, StreamMemory] = {}
         counts = iter(range(len(outs)))
@@ -81,51 +96,66 @@ class CudaRunner:
 
     def run(self, arrays: Sequence[Any]) -> list[Any] | None:
         with device_context(self.device):
-            given = [self._as_given(a, s) for a, s in zip(arrays, self.specs, strict=True)]
-            if any(a is None for a in given):
-                return None
-            found = self.call(given, [a.data.ptr for a in given])
-            if found is None:
+            given: list[Any] = []
+            for array, spec in zip(arrays, self.specs, strict=True):
+                found = self._as_given(array, spec)
+                if found is None:
+                    return None
+                given.append(found)
+            pointers = [x if isinstance(x, bytes) else x.data.ptr for x in given]
+            outs = self.call(pointers)
+            if outs is None:
                 return None
             for i in self.written:
                 if given[i] is not arrays[i]:
                     arrays[i][...] = given[i]
-        return [arrays[i] if i >= 0 else found[~i] for i in self.order]
+        return [arrays[i] if i >= 0 else outs[~i] for i in self.order]
 
-    def _as_given(self, array: Any, spec: Any) -> Any:
-        """An array as the program takes it; None if it is another's. Numbers of the host are moved."""
+    def _as_given(self, array: Any, spec: Spec) -> Any:
+        """An array as the program takes it, a number of the host as its bytes; None if it is another's."""
         if type(array) is not self.cupy.ndarray:
-            return self.cupy.asarray(array, spec.dtype) if spec.device == "cpu" and not spec.shape else None
+            fits = spec.device == "cpu" and not np.shape(array)
+            return np.asarray(array, spec.dtype).tobytes() if fits else None
         fits = (array.shape, array.dtype) == (spec.shape, spec.dtype) and array.flags.c_contiguous
         if not fits or array.data.device_id != self.device_id:
             return None
         return array if array.data.ptr % _ARRAY_ALIGNMENT == 0 else array.copy()
 
-    def call(self, arrays: Sequence[Any], pointers: list[int]) -> list[Any] | None:
-        """The new results for arrays that are as they should be, at their addresses; None if arrays overlap that must
-        not.
+    def call(self, pointers: list[Any]) -> list[Any] | None:
+        """The new results for arrays at these addresses and numbers with these bytes, which are as they should be;
+        None if arrays overlap that must not.
         """
         if self.status.word[0]:
             STATUSES.check()
-        ndarray = self.cupy.ndarray
-        try:
-            outs = [ndarray(shape, dtype) for shape, dtype in self.new_results]
-        except MemoryError:
-            outs = take_memory(lambda: [ndarray(*x) for x in self.new_results], "results", self.result_bytes)
-        pointers += [out.data.ptr for out in outs]
-        stream: int = self.cupy.cuda.get_current_stream().ptr
+        stream: int = self.current_stream().ptr
         memory = self.streams.get(stream)
         if memory is None or stream == _PER_THREAD:
             memory = self._find_memory(stream)
-        parts = memory.graphs.get(key := tuple(pointers))
-        if parts is None:
-            return outs if self._run_new(memory, key, stream) else None
-        for part in parts:
-            if type(part) is int:
-                self.driver.launch_graph(part, stream)
-            else:
-                part(stream)
+        # what belongs to one call stays together on its stream, since calls share the arena
+        with memory.lock:
+            outs, memory.spare = memory.spare or self._make_results(), None
+            pointers += [out.data.ptr for out in outs]
+            if self.numbers:
+                memory.put_numbers(self, pointers, stream)
+            parts = memory.graphs.get(key := tuple(pointers))
+            if parts is None:
+                return outs if self._run_new(memory, key, stream) else None
+            for part in parts:
+                if type(part) is int:
+                    self.launch_graph(part, stream)
+                else:
+                    part(stream)
+            # those of the next call, while the device works
+            if self.has_small_results:
+                memory.spare = self._make_results()
         return outs
+
+    def _make_results(self) -> list[Any]:
+        ndarray = self.cupy.ndarray
+        try:
+            return [ndarray(shape, dtype) for shape, dtype in self.new_results]
+        except MemoryError as error:
+            raise out_of_memory("results", self.result_bytes) from error
 
     def _find_memory(self, stream: int) -> StreamMemory:
         """The memory of this program on a stream: calls on one stream follow each other, those on two may not."""
@@ -133,24 +163,20 @@ class CudaRunner:
         with self.lock:
             if key not in self.streams:
                 if len(self.streams) >= MAX_STREAMS:
-                    self.streams.pop(next(iter(self.streams))).close(self.driver)
-                self.streams[key] = StreamMemory(self)
+                    del self.streams[next(iter(self.streams))]
+                self.streams[key] = StreamMemory(self, stream)
             return self.streams[key]
 
     def _run_new(self, memory: StreamMemory, key: tuple[int, ...], stream: int) -> bool:
-        """A call at addresses that no graph has: the first runs launch by launch, the second is recorded. False if
-        arrays overlap that must not.
-        """
+        """A call at addresses that no graph has; False if arrays overlap that must not."""
         starts, sizes = key[: len(self.specs)], [s.nbytes for s in self.specs]
         if self.written and overlap(starts, sizes, self.written):
             return False
-        with self.lock:
-            at = memory.addresses(self, key)
-            if key not in memory.seen:
-                memory.note(key)
-                self.issuer.run(self.code.plan, self.steps, at, stream)
-                return True
-            parts = memory.record(self, key, at)
+        at = memory.addresses(self, key)
+        parts = memory.find_parts(self, key, at)
+        if parts is None:
+            self.issuer.run(self.code.plan, self.steps, at, stream)
+            return True
         for part in parts:
             self.issuer.run_part(part, stream)
         return True
@@ -159,47 +185,62 @@ class CudaRunner:
         """A direct call; see `DirectCalls`."""
         ndarray, contiguous = self.cupy.ndarray, _contiguity_of(self.cupy.ndarray)
         specs = [make_spec(s.shape, s.dtype, s.device) for s in self.specs]
-        wanted = [(spec, spec.shape, spec.dtype, self.device_id) for spec in specs]
+        wanted = [(spec, spec.shape, spec.dtype) for spec in specs]
         count, order = len(wanted), self.order if self.donated else None
         out_specs = [make_spec(s.shape, s.dtype, s.device) for s in self.compilation.out_specs]
         device, pattern = self.device_id, marks if takes == RECORDED else None
-        current_device, run = self.cupy.cuda.runtime.getDevice, self.call
+        current_device, run, numbers = self.cupy.cuda.runtime.getDevice, self.call, bool(self.numbers)
+
+        shapes = [shape for _, shape, _ in wanted]
+        # arrays of an earlier call, weakly, and their addresses: of the same ones only the shape can have changed
+        last: tuple[list[Any], list[Any]] = [], []
 
         def call(*inputs: Any) -> Any:
+            nonlocal last
             if len(inputs) != count or current_device() != device:
                 return False
-            arrays, pointers, tensors = [], [], 0
-            for i, (spec, shape, dtype, place) in enumerate(wanted):
-                x = inputs[i]
-                mark = ARRAY
+            references, addresses = last
+            if references and all(map(is_, inputs, [r() for r in references])):
+                outs = run(addresses.copy()) if list(map(_SHAPE, inputs)) == shapes else None
+                if outs is None:
+                    return False
+                return outs if order is None else [inputs[i] if i >= 0 else outs[~i] for i in order]
+            arrays, pointers, has_tensors, i = [], [], False, 0
+            for x in inputs:
+                spec, shape, dtype = wanted[i]
+                known, mark = False, ARRAY
                 if type(x) is Tensor:
                     if takes == ARRAYS:
                         return False
+                    has_tensors, known = True, x.spec is spec
                     mark = CONSTANT if x.node is None else TRACKED
-                    tensors += 1
-                    x, known = x.value, x.spec is spec
-                else:
-                    known = False
+                    x = x.value
                 if pattern is None:
                     if mark == TRACKED and takes == UNTRACKED:
                         return b""
                 elif mark != pattern[i]:
                     return b""
-                if type(x) is not ndarray or not contiguous(x):
-                    return False
-                data = x.data
-                if not known and (x.shape != shape or x.dtype != dtype or data.device_id != place):
-                    return False
-                if (pointer := data.ptr) & 15:
-                    return False
+                i += 1
                 arrays.append(x)
+                if type(x) is not ndarray:
+                    if type(x) is not np.ndarray or x.shape or shape or spec.device != "cpu" or x.dtype != dtype:
+                        return False
+                    pointers.append(x.tobytes())
+                    continue
+                data = x.data
+                if not known and (x.shape != shape or x.dtype != dtype or data.device_id != device):
+                    return False
+                if (pointer := data.ptr) & 15 or not contiguous(x):
+                    return False
                 pointers.append(pointer)
-            outs = run(arrays, pointers)
+            if not has_tensors and not numbers:
+                last = [weakref.ref(x) for x in arrays], pointers.copy()
+            outs = run(pointers)
             if outs is None:
                 return False
             if order is not None:
                 outs = [arrays[i] if i >= 0 else outs[~i] for i in order]
-            if tensors:
+            if has_tensors:
                 for i in range(results):
                     outs[i] = wrap(outs[i], out_specs[i])
             if pattern is not None:
@@ -211,53 +252,86 @@ class CudaRunner:
 
 class StreamMemory:
     """What a program has for the calls of one stream: its arena with the scratch area behind it, and its graphs by the
-    addresses of arguments and results.
+    addresses of arguments and results. One of them may be `floating`: it is changed for addresses that are new.
     """
 
-    def __init__(self, runner: CudaRunner) -> None:
-        arena = -(-runner.steps.workspace // ALIGNMENT) * ALIGNMENT
-        scratch = -(-runner.code.plan.scratch_bytes // ALIGNMENT) * ALIGNMENT
-        total = arena + scratch + FLAG_BYTES
-        make = lambda: runner.cupy.ndarray((total,), "uint8")  # noqa: E731
-        self.memory = take_memory(make, f"the workspace of {runner.name}", total)
-        start = self.memory.data.ptr
-        self.places = start, start + arena, start + arena + scratch
+    def __init__(self, runner: CudaRunner, stream: int) -> None:
+        sizes = (runner.steps.workspace, runner.code.plan.scratch_bytes, FLAG_BYTES, NUMBER_BYTES * len(runner.specs))
+        ends = [*itertools.accumulate(round_up(size, ALIGNMENT) for size in sizes)]
+        try:
+            self.memory = runner.cupy.ndarray((ends[-1],), "uint8")
+        except MemoryError as error:
+            raise out_of_memory(f"the workspace of {runner.name}", ends[-1]) from error
+        start = int(self.memory.data.ptr)
+        self.places = [start, *(start + end for end in ends[:-1])]
+        self.driver, self.lock = runner.driver, runner.driver.lock_of(stream)
         self.graphs: dict[tuple[int, ...], list[Part]] = {}
         self.seen: dict[tuple[int, ...], None] = {}
+        self.floating: tuple[int, ...] | None = None
+        self.spare: list[Any] | None = None
+        self.numbers: dict[int, bytes] = {}
         self.constants = {b: a.data.ptr for b, a in runner.constants.items()}
-        stream = runner.cupy.cuda.get_current_stream().ptr
         self.workspace = runner.driver.workspace_of(stream) if runner.uses_library else 0
 
     def addresses(self, runner: CudaRunner, key: Sequence[int]) -> Addresses:
-        buffers: list[Buffer] = [*runner.steps.inputs, *runner.steps.new_outputs]
-        own = dict(zip(buffers, key, strict=True))
-        arena, scratch, flags = self.places
+        own = dict(zip(runner.buffers, key, strict=True))
+        arena, scratch, flags, _ = self.places
         return Addresses(own, self.constants, arena, scratch, runner.status.address, flags, self.workspace)
 
-    def note(self, key: tuple[int, ...]) -> None:
-        """Remember that addresses were seen once."""
+    def put_numbers(self, runner: CudaRunner, pointers: list[Any], stream: int) -> None:
+        """Numbers of the host on the device, written where they have changed; their bytes become addresses."""
+        for i in runner.numbers:
+            place, data = self.places[3] + NUMBER_BYTES * i, pointers[i]
+            if self.numbers.get(i) != data:
+                runner.driver.write(place, data, stream)
+                self.numbers[i] = data
+            pointers[i] = place
+
+    def find_parts(self, runner: CudaRunner, key: tuple[int, ...], at: Addresses) -> list[Part] | None:
+        """Graphs for addresses that have none yet. Those seen before get their own; new ones the floating graph, which
+        is made at the second of them. None if launches are to be issued one by one.
+        """
+        if key in self.seen:
+            return self._record(runner, key, at)
+        before = next(reversed(self.seen), None) if self.floating is None else self.floating
         if len(self.seen) >= 4 * MAX_GRAPHS:
             del self.seen[next(iter(self.seen))]
         self.seen[key] = None
+        if before is None or not runner.is_one_graph:
+            return None
+        launches = runner.movable.find(_moved(runner, before, key))
+        if launches is None:
+            return None
+        if self.floating is None:
+            self.floating = key
+            return self._record(runner, key, at)
+        parts = self.graphs.pop(self.floating)
+        for number, launch in launches.items():
+            runner.issuer.move_launch(parts[0], number, launch, at)
+        self.graphs[key], self.floating = parts, key
+        return parts
 
-    def record(self, runner: CudaRunner, key: tuple[int, ...], at: Addresses) -> list[Part]:
-        """Graphs for addresses; above their limit, the oldest one is changed."""
-        if key in self.graphs:  # by another thread
-            return self.graphs[key]
+    def _record(self, runner: CudaRunner, key: tuple[int, ...], at: Addresses) -> list[Part]:
+        """Graphs for addresses; above their limit, the oldest is changed."""
         plan, steps = runner.code.plan, runner.steps
         if len(self.graphs) >= MAX_GRAPHS:
-            parts = self.graphs.pop(next(iter(self.graphs)))
+            oldest = next(k for k in self.graphs if k != self.floating)
+            parts = self.graphs.pop(oldest)
             if runner.is_one_graph and runner.issuer.update(parts, plan, steps, at):
                 self.graphs[key] = parts
                 return parts
-            _destroy(runner.driver, parts)
+            _destroy(self.driver, parts)
         self.graphs[key] = runner.issuer.record(plan, steps, at)
         return self.graphs[key]
 
-    def close(self, driver: Driver) -> None:
-        for parts in self.graphs.values():
-            _destroy(driver, parts)
-        self.graphs.clear()
+    def __del__(self) -> None:
+        for parts in getattr(self, "graphs", {}).values():
+            _destroy(self.driver, parts)
+
+
+def _moved(runner: CudaRunner, old: Sequence[int], new: Sequence[int]) -> list[Buffer]:
+    """The arguments and results that lie elsewhere than before."""
+    return [b for b, x, y in zip(runner.buffers, old, new, strict=True) if x != y]
 
 
 def _destroy(driver: Driver, parts: Sequence[Part]) -> None:

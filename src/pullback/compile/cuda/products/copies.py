@@ -1,0 +1,188 @@
+"""Steps in, steps out: what is only copied elsewhere is written there in the first place, and what is copied or scaled
+only for products is read by them where it was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...loop_ir import Buffer, Kernel, KernelLine, Layout, Product, Step, Store
+from .order import conflict
+from .tile import dense_size
+
+
+def forward_copies(steps: Sequence[Step]) -> list[Step]:
+    """The steps without copies of buffers that one step writes and the copy alone reads: that step writes the copy."""
+    found: list[Step] = []
+    uses: dict[Buffer, int] = {}
+    for step in steps:
+        for buffer in {*step.reads(), *step.writes()}:
+            uses[buffer] = uses.get(buffer, 0) + 1
+    for step in steps:
+        found.append(step)
+        copy = _find_copy(step)
+        if copy is not None and copy[0].buffer is not None and uses[copy[0].buffer] == 2:
+            _forward(found, *copy)
+    return found
+
+
+def _find_copy(step: Step) -> tuple[KernelLine, Store] | None:
+    """The load and the store of a kernel that does nothing else."""
+    if not isinstance(step, Kernel) or step.inner or len(step.stores) != 1 or 0 in step.extents:
+        return None
+    (store,) = step.stores
+    load = store.line
+    plain = load.kind == "load" and not store.word and not store.args and load.dtype == store.buffer.dtype
+    moves = plain and load.buffer is not None and load.buffer.kind == "arena" and load.buffer is not store.buffer
+    return (load, store) if moves and dense_size(load.strides, step.extents) == load.buffer.size else None  # type: ignore[union-attr]
+
+
+def _forward(steps: list[Step], load: KernelLine, store: Store) -> None:
+    """Let the step that fills what the last step copies write to the copy's place, if that can wait until here or the
+    place is free there already.
+    """
+    copy = steps[-1]
+    source = load.buffer
+    at = next((i for i, step in enumerate(steps[:-1]) if source in step.writes()), None)
+    assert isinstance(copy, Kernel)
+    if at is None or source is None:
+        return
+    writer = steps[at]
+    changed = _write_elsewhere(writer, source, copy, load, store)
+    if changed is None or store.buffer in (*writer.reads(), *writer.writes()):
+        return
+    between = steps[at + 1 : -1]
+    if not conflict((writer,), between):
+        steps[at:] = [*between, changed]
+    elif not conflict(between, (copy,)):
+        steps[at:] = [changed, *between]
+
+
+def _write_elsewhere(writer: Step, source: Buffer, copy: Kernel, load: KernelLine, store: Store) -> Step | None:
+    if isinstance(writer, Product):
+        out = writer.out
+        strides = _compose(out.strides, out.shape, copy, load, store)
+        if out.offset or out.size != source.size or writer.beta or strides is None:
+            return None
+        return replace(writer, out=Layout(store.buffer, out.shape, strides, store.offset))
+    if not isinstance(writer, Kernel) or sum(b is source for b in writer.writes()) != 1:
+        return None
+    (old,) = (s for s in writer.stores if s.buffer is source)
+    strides = _compose(old.strides, writer.extents, copy, load, store)
+    if old.word or old.args or old.offset or strides is None or dense_size(old.strides, writer.extents) != source.size:
+        return None
+    new = replace(old, buffer=store.buffer, strides=strides, offset=store.offset)
+    return replace(writer, stores=[new if s is old else s for s in writer.stores])
+
+
+def _compose(
+    strides: Sequence[int], shape: Sequence[int], copy: Kernel, load: KernelLine, store: Store
+) -> tuple[int, ...] | None:
+    """The strides in the copy along axes that have some strides in its source; None unless each of them lies within
+    one axis of the copy.
+    """
+    return compose_strides(strides, shape, zip(copy.extents, load.strides, store.strides, strict=True))
+
+
+def compose_strides(
+    strides: Sequence[int], shape: Sequence[int], way: Iterable[tuple[int, int, int]]
+) -> tuple[int, ...] | None:
+    """Strides in one memory from those in another that is its copy without gaps: `way` has the sizes of axes, their
+    strides there and here.
+    """
+    axes = list(way)
+    found = []
+    for n, stride in zip(shape, strides, strict=True):
+        inside = [
+            (by, to) for m, by, to in axes if m > 1 and by <= stride and stride % by == 0 and stride * n <= by * m
+        ]
+        if n > 1 and not inside:
+            return None
+        found.append(stride // inside[0][0] * inside[0][1] if n > 1 else 0)
+    return tuple(found)
+
+
+class _Factors:
+    """A vocabulary that multiplies: a scalar is a number, or a pair of a factor and a line."""
+
+    def constant(self, number: Any) -> float:
+        return float(number)
+
+    def multiply(self, x: Any, y: Any) -> Any:
+        if isinstance(x, tuple) and isinstance(y, tuple):
+            raise NotImplementedError
+        if isinstance(y, tuple):
+            x, y = y, x
+        return (x[0] * y, x[1]) if isinstance(x, tuple) else x * y
+
+
+def _find_scaling(step: Step) -> tuple[float, KernelLine, Store] | None:
+    """The factor, the load and the store of a kernel that copies or scales an array and does nothing else."""
+    if not isinstance(step, Kernel) or step.inner or len(step.stores) != 1 or 0 in step.extents:
+        return None
+    (store,) = step.stores
+    line, dtype = store.line, store.buffer.dtype
+    if store.word or store.args or store.offset or store.buffer.kind != "arena" or line.dtype != dtype:
+        return None
+    if line.kind == "load" and line.buffer is not store.buffer:
+        return 1.0, line, store
+    loads = [x for x in line.args if x.kind == "load"]
+    numbers = [x for x in line.args if x.kind == "number"]
+    if line.kernel is None or len(loads) != 1 or len(loads) + len(numbers) != len(line.args):
+        return None
+    try:
+        factor, load = line.kernel(_Factors(), *((1.0, x) if x.kind == "load" else x.number for x in line.args))
+    except (AttributeError, NotImplementedError, TypeError, ValueError):
+        return None
+    rounded = float(dtype.type(factor)) if dtype.kind == "f" and load.dtype == dtype else math.nan
+    return (rounded, load, store) if math.isfinite(rounded) and load.buffer is not store.buffer else None
+
+
+def read_sources(steps: Sequence[Step]) -> list[Step]:
+    """The steps without copies and scaled arrays that products alone read: they read what was there before."""
+    found = list(steps)
+    for step in steps:
+        scaling = _find_scaling(step)
+        if scaling is None:
+            continue
+        at = next(i for i, x in enumerate(found) if x is step)
+        changed = _read_source(found, at, *scaling)
+        if changed is not None:
+            found = changed
+    return found
+
+
+def _read_source(steps: list[Step], at: int, factor: float, load: KernelLine, store: Store) -> list[Step] | None:
+    """The steps without the one at a place, if products alone read what it writes, before its source changes."""
+    kernel, source, copy = steps[at], load.buffer, store.buffer
+    assert isinstance(kernel, Kernel)
+    users = [i for i, step in enumerate(steps) if i != at and copy in (*step.reads(), *step.writes())]
+    if not users or users[0] < at or dense_size(store.strides, kernel.extents) != copy.size or source is None:
+        return None
+    if any(source in step.writes() for step in steps[at : users[-1] + 1]):
+        return None
+    found = list(steps)
+    way = list(zip(kernel.extents, store.strides, load.strides, strict=True))
+    for i in users:
+        step = steps[i]
+        if not isinstance(step, Product) or step.out.buffer is copy:
+            return None
+        sides = [_read_through(m, way, load) if m.buffer is copy else m for m in (step.left, step.right)]
+        left, right = sides
+        if left is None or right is None:
+            return None
+        times = factor ** sum(m.buffer is copy for m in (step.left, step.right))
+        found[i] = replace(step, left=left, right=right, alpha=step.alpha * times)
+    del found[at]
+    return found
+
+
+def _read_through(matrix: Layout, way: Sequence[tuple[int, int, int]], load: KernelLine) -> Layout | None:
+    """A matrix of a copy as one of its source, if neighbours along an axis stay neighbours."""
+    strides = compose_strides(matrix.strides, matrix.shape, way)
+    if strides is None or matrix.offset or 1 not in strides[-2:] or load.buffer is None:
+        return None
+    return Layout(load.buffer, matrix.shape, strides, load.offset)
