@@ -18,7 +18,7 @@ from .products.choose import offered_algorithms, offered_shapes, row_shape
 from .products.join import Unit, split_stages
 from .products.library import split_batch
 from .products.tile import INSTRUCTIONS, Tail, render_tile, store_product, tiles_text
-from .side_by_side import can_chain, chain_launches, merge_launches
+from .side_by_side import can_chain, chain_launches, share_launches
 
 #: Where buffers of the scratch area start.
 SCRATCH_ALIGNMENT = 256
@@ -80,7 +80,8 @@ class _Module:
             columns = [self._ways(unit, {}, alignments)[0] for unit in stage]
             launches = [[x for x in way if isinstance(x, FunctionLaunch)] for way in columns]
             rounds = itertools.zip_longest(*launches)
-            found += self._launch_all([merge_launches([x for x in r if x is not None]) for r in rounds], {})
+            shared = [share_launches([x for x in r if x is not None]) for r in rounds]
+            found += self._launch_all([x for launches in shared for x in launches], {})
         return found
 
     def _unit(self, unit: Unit, shifts: Mapping[Buffer, int], alignments: Mapping[Buffer, int]) -> list[Action]:

@@ -8,10 +8,39 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from ..loop_ir import Buffer
 from .kernel.writer import FunctionLaunch
+from .words import C_TYPES
 
 _POINTER = re.compile(r"\bb\d+\b")
+_SHARED = re.compile(r"__shared__ ([a-z ]+?) \w+((?:\[\d+\])+)")
+_SIZES = {name: np.dtype(dtype).itemsize for dtype, name in C_TYPES.items()}
+#: What a function may declare, and what the sort of the preamble does.
+MAX_SHARED_BYTES = 48 << 10
+SORT_BYTES = 36 << 10
+
+
+def share_launches(launches: Sequence[FunctionLaunch]) -> list[FunctionLaunch]:
+    """As few launches for several as shared memory allows: each part of a function has its own."""
+    groups: list[list[FunctionLaunch]] = [[]]
+    room = MAX_SHARED_BYTES
+    for launch in launches:
+        size = count_shared_bytes(launch.body)
+        if size > room:
+            groups.append([])
+            room = MAX_SHARED_BYTES
+        groups[-1].append(launch)
+        room -= size
+    return [merge_launches(group) for group in groups if group]
+
+
+def count_shared_bytes(body: str) -> int:
+    """The bytes of shared memory that a function's text declares."""
+    declared = [(kind, re.findall(r"\d+", sizes)) for kind, sizes in _SHARED.findall(body)]
+    own = sum(_SIZES[kind] * math.prod(map(int, sizes)) for kind, sizes in declared)
+    return own + SORT_BYTES * body.count("block_sort_<")
 
 
 def merge_launches(launches: Sequence[FunctionLaunch]) -> FunctionLaunch:

@@ -14,7 +14,7 @@ import numpy as np
 from ....errors import PullbackError
 from ..launch_plan import LibraryProduct
 from ..products.library import WORKSPACE_BYTES, LibraryPlan
-from .nvrtc import compile_cubin
+from .nvrtc import compile_parts
 
 #: The file of CUDA's driver.
 LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
@@ -94,7 +94,9 @@ class Driver(Protocol):
     ) -> None:
         """Give one launch of a graph, by its number among those that `launch` made, other addresses from now on."""
 
-    def launch_graph(self, graph: int, stream: int) -> None: ...
+    @property
+    def launch_graph(self) -> Callable[[int, int], None]:
+        """Launches a graph on a stream."""
 
     def destroy_graph(self, graph: int) -> None: ...
 
@@ -150,8 +152,7 @@ class CudaDriver:
             handle = ctypes.c_void_p()
             self._check(self.slow.cuStreamCreate(ctypes.byref(handle), _NON_BLOCKING_STREAM))
         self.capture_stream = handle.value or 0
-        # arguments are addresses: 64 bits each
-        self.quick.cuGraphLaunch.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        self.launch_graph = cupy.cuda.runtime.graphLaunch
         # CuPy's own call of the driver takes integers as they are, which is half of what ctypes costs
         self.launch_kernel, self.launch_error = cupy.cuda.driver.launchKernel, cupy.cuda.driver.CUDADriverError
         self.workspaces: dict[int, Any] = {}
@@ -174,14 +175,17 @@ class CudaDriver:
         self.cupy.cuda.runtime.free(0)
 
     def load_module(self, text: str, fast: bool) -> tuple[Any, str]:
-        cubin, source = compile_cubin(text, self.architecture, fast)
-        module = ctypes.c_void_p()
-        self._check(self.slow.cuModuleLoadData(ctypes.byref(module), cubin))
-        return module, source
+        parts, source = compile_parts(text, self.architecture, fast)
+        modules: dict[str, ctypes.c_void_p] = {}
+        for names, cubin in parts:
+            module = ctypes.c_void_p()
+            self._check(self.slow.cuModuleLoadData(ctypes.byref(module), cubin))
+            modules |= dict.fromkeys(names, module)
+        return modules, source
 
     def find_function(self, module: Any, name: str, shared_bytes: int) -> int:
         function = ctypes.c_void_p()
-        self._check(self.slow.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
+        self._check(self.slow.cuModuleGetFunction(ctypes.byref(function), module[name], name.encode()))
         if shared_bytes > _PLAIN_SHARED_BYTES:
             self._check(self.slow.cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED, shared_bytes))
         return function.value or 0
@@ -276,14 +280,6 @@ class CudaDriver:
         status = self.slow.cuGraphExecUpdate_v2(ctypes.c_void_p(graph), new, ctypes.byref(found))
         self.slow.cuGraphDestroy(new)
         return not status
-
-    def launch_graph(self, graph: int, stream: int) -> None:
-        status = self.quick.cuGraphLaunch(graph, stream)
-        if status:
-            if status == _NO_CONTEXT:
-                self.use_device()
-                status = self.quick.cuGraphLaunch(graph, stream)
-            self._check(status)
 
     def destroy_graph(self, graph: int) -> None:
         if not sys.is_finalizing():
