@@ -14,7 +14,7 @@ import numpy as np
 from ....errors import PullbackError
 from ..launch_plan import LibraryProduct
 from ..products.library import WORKSPACE_BYTES, LibraryPlan
-from .nvrtc import compile_cubin
+from .nvrtc import compile_parts
 
 #: The file of CUDA's driver.
 LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
@@ -175,14 +175,17 @@ class CudaDriver:
         self.cupy.cuda.runtime.free(0)
 
     def load_module(self, text: str, fast: bool) -> tuple[Any, str]:
-        cubin, source = compile_cubin(text, self.architecture, fast)
-        module = ctypes.c_void_p()
-        self._check(self.slow.cuModuleLoadData(ctypes.byref(module), cubin))
-        return module, source
+        parts, source = compile_parts(text, self.architecture, fast)
+        modules: dict[str, ctypes.c_void_p] = {}
+        for names, cubin in parts:
+            module = ctypes.c_void_p()
+            self._check(self.slow.cuModuleLoadData(ctypes.byref(module), cubin))
+            modules |= dict.fromkeys(names, module)
+        return modules, source
 
     def find_function(self, module: Any, name: str, shared_bytes: int) -> int:
         function = ctypes.c_void_p()
-        self._check(self.slow.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
+        self._check(self.slow.cuModuleGetFunction(ctypes.byref(function), module[name], name.encode()))
         if shared_bytes > _PLAIN_SHARED_BYTES:
             self._check(self.slow.cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED, shared_bytes))
         return function.value or 0

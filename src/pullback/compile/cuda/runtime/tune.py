@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from ...loop_ir import Buffer
 from ..launch_plan import Choice, Launch, LaunchPlan, LibraryProduct
 from .addresses import Addresses
 from .issue import walk_actions
+from .nvrtc import split_functions
 
 if TYPE_CHECKING:
     from .runner import CudaRunner
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 REPEATS = 20
 _TRIALS = 3
 _NEAR = 1.05
-_FUNCTION = re.compile(r'extern "C" __global__ [^(]*?(?:__launch_bounds__\([^)]*\) )?(\w+)\(')
 
 
 class Tuner:
@@ -97,12 +96,10 @@ class Tuner:
 
 def function_texts(text: str) -> dict[str, str]:
     """A digest of each function of a module, by its name, which is no part of it."""
-    found = [*_FUNCTION.finditer(text)]
-    ends = [m.start() for m in found[1:]] + [len(text)]
-    head = text[: found[0].start()] if found else ""
+    head, functions = split_functions(text)
     return {
-        m[1]: hashlib.sha256((head + text[m.start() : end].replace(m[1], "", 1)).encode()).hexdigest()
-        for m, end in zip(found, ends, strict=True)
+        name: hashlib.sha256((head + body.replace(name, "", 1)).encode()).hexdigest()
+        for name, body in functions.items()
     }
 
 
