@@ -105,14 +105,18 @@ class _Module:
         after = [x for kernel in rest if isinstance(kernel, Kernel) for x in render_kernel(kernel, alignments)]
         if isinstance(product, Kernel):
             return [[*render_kernel(product, alignments), *after]]
-        ways: list[list[FunctionLaunch | LibraryProduct]] = [*self._tiles(product, unit.tail, after)]
+        ways: list[list[FunctionLaunch | LibraryProduct]] = [*self._tiles(product, unit.tail, after, alignments)]
         for number in offered_algorithms(product):
             calls = [LibraryProduct(part, dict(shifts), self.tf32, number) for part in split_batch(product)]
             ways.append([*calls, *after])
         return ways
 
     def _tiles(
-        self, product: Product, tail: Tail | None, after: Sequence[FunctionLaunch]
+        self,
+        product: Product,
+        tail: Tail | None,
+        after: Sequence[FunctionLaunch],
+        alignments: Mapping[Buffer, int],
     ) -> Iterator[list[FunctionLaunch | LibraryProduct]]:
         """Launches of tiles that do a product and what follows it."""
         digits = 1 if self.tf32 else 3
@@ -124,7 +128,7 @@ class _Module:
                 yield [chain_launches(tile, after[0], of_rows.rows)]
                 return
         for shape in shapes:
-            tile = render_tile(product, tail or store_product(product), shape, digits)
+            tile = render_tile(product, tail or store_product(product), shape, digits, alignments)
             yield [tile] if tail is not None else [tile, *after]
 
     def _loop(self, step: Loop, alignments: Mapping[Buffer, int]) -> NestedPlans:
