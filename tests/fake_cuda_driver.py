@@ -98,6 +98,9 @@ class FakeDriver:
         wrong = library.emulate_launch(code, given, len(pointers), ctypes.byref(numbers), block, waits)
         assert not wrong, wrong
 
+    def library_version(self):
+        return 1
+
     def make_product(self, action, alignments):
         product = action.product
         left, right = product_operands(product)

@@ -77,8 +77,12 @@ class _Module:
             if len(stage) == 1:
                 found += self._unit(stage[0], {}, alignments)
                 continue
-            columns = [self._ways(unit, {}, alignments)[0] for unit in stage]
-            launches = [[x for x in way if isinstance(x, FunctionLaunch)] for way in columns]
+            ways = [self._ways(unit, {}, alignments)[0] for unit in stage]
+            launches = [[x for x in way if isinstance(x, FunctionLaunch)] for way in ways]
+            if any(len(x) < len(way) for x, way in zip(launches, ways, strict=True)):
+                # calls of the library share no launch
+                found += [action for unit in stage for action in self._unit(unit, {}, alignments)]
+                continue
             rounds = itertools.zip_longest(*launches)
             shared = [share_launches([x for x in r if x is not None]) for r in rounds]
             found += self._launch_all([x for launches in shared for x in launches], {})

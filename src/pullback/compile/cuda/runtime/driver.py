@@ -13,7 +13,7 @@ import numpy as np
 
 from ....errors import PullbackError
 from ..launch_plan import LibraryProduct
-from ..products.library import WORKSPACE_BYTES, LibraryPlan
+from ..products.library import WORKSPACE_BYTES, LibraryPlan, library_version
 from .nvrtc import compile_parts
 
 #: The file of CUDA's driver.
@@ -75,6 +75,9 @@ class Driver(Protocol):
         self, action: LibraryProduct, alignments: Sequence[int]
     ) -> Callable[[int, int, int, int, int], None]:
         """A product by the library: a function of the addresses of result, left and right matrix, workspace, stream."""
+
+    def library_version(self) -> int:
+        """The version of the library that multiplies matrices: another one has other algorithms."""
 
     def capture(self, issue: Callable[[int], None]) -> int:
         """A graph of what `issue` does on the stream it is given, ready to launch."""
@@ -253,6 +256,9 @@ class CudaDriver:
         self, action: LibraryProduct, alignments: Sequence[int]
     ) -> Callable[[int, int, int, int, int], None]:
         return LibraryPlan(action.product, action.tf32, alignments, action.algorithm).launch
+
+    def library_version(self) -> int:
+        return library_version()
 
     def _record(self, issue: Callable[[int], None]) -> ctypes.c_void_p:
         """What is done on the stream of captures, as a graph."""

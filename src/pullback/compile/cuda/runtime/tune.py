@@ -64,7 +64,8 @@ class Tuner:
                 matrices = [
                     (m.shape, m.strides, m.buffer.dtype.name) for m in (product.out, product.left, product.right)
                 ]
-                parts.append(("library", matrices, product.alpha != 1, product.beta != 0, x.tf32, x.algorithm))
+                version = self._runner.driver.library_version()
+                parts.append((version, matrices, product.alpha != 1, product.beta != 0, x.tf32, x.algorithm))
         return repr(parts)
 
     def _time(self, way: Sequence[Launch | LibraryProduct]) -> float:
