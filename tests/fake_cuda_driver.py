@@ -155,6 +155,9 @@ class FakeDriver:
     def write(self, address, data, stream):
         ctypes.memmove(address, data, len(data))
 
+    def fill(self, address, value, count, stream):
+        ctypes.memset(address, value, count)
+
     def flat_array(self, address, size, dtype):
         return fake_cupy.wrap(_flat(address, size, dtype))
 

@@ -109,6 +109,9 @@ class Driver(Protocol):
     def write(self, address: int, data: bytes, stream: int) -> None:
         """Write one number, in the order of the stream."""
 
+    def fill(self, address: int, value: int, count: int, stream: int) -> None:
+        """Set so many bytes."""
+
     def flat_array(self, address: int, size: int, dtype: np.dtype[Any]) -> Any:
         """Memory of the device as an array of the array library, which does not own it."""
 
@@ -310,6 +313,9 @@ class CudaDriver:
             value = int.from_bytes(data[start : start + unit], "little")
             place = ctypes.c_uint64(address + start)
             self._check(fill(place, ctypes.c_uint(value), ctypes.c_size_t(1), on))
+
+    def fill(self, address: int, value: int, count: int, stream: int) -> None:
+        self.cupy.cuda.runtime.memsetAsync(address, value, count, stream)
 
     def flat_array(self, address: int, size: int, dtype: np.dtype[Any]) -> Any:
         cupy = self.cupy

@@ -53,6 +53,7 @@ class CudaRunner:
         self.driver = find_driver(self.device_id) if driver is None else driver
         with device_context(self.device):
             self.status = STATUSES.new_word(cupy, self.name, bool(self.donated))
+            self.word = self.status.word  # looked at in every call
             self.constants = {b: upload(cupy, b.constant) for b in _find_constants(self.code.plan, self.steps)}
             tuner = Tuner(self)
             self.issuer = PlanIssuer(self.driver, self.code, compilation.options.fast, tuner.choose)
@@ -121,7 +122,7 @@ class CudaRunner:
         """The new results for arrays at these addresses and numbers with these bytes, which are as they should be;
         None if arrays overlap that must not.
         """
-        if self.status.word[0]:
+        if self.word[0]:
             STATUSES.check()
         stream: int = self.current_stream().ptr
         memory = self.streams.get(stream)
