@@ -98,6 +98,9 @@ class FakeDriver:
         wrong = library.emulate_launch(code, given, len(pointers), ctypes.byref(numbers), block, waits)
         assert not wrong, wrong
 
+    def library_version(self):
+        return 1
+
     def make_product(self, action, alignments):
         product = action.product
         left, right = product_operands(product)
@@ -151,6 +154,9 @@ class FakeDriver:
 
     def write(self, address, data, stream):
         ctypes.memmove(address, data, len(data))
+
+    def fill(self, address, value, count, stream):
+        ctypes.memset(address, value, count)
 
     def flat_array(self, address, size, dtype):
         return fake_cupy.wrap(_flat(address, size, dtype))

@@ -77,8 +77,12 @@ class _Module:
             if len(stage) == 1:
                 found += self._unit(stage[0], {}, alignments)
                 continue
-            columns = [self._ways(unit, {}, alignments)[0] for unit in stage]
-            launches = [[x for x in way if isinstance(x, FunctionLaunch)] for way in columns]
+            ways = [self._ways(unit, {}, alignments)[0] for unit in stage]
+            launches = [[x for x in way if isinstance(x, FunctionLaunch)] for way in ways]
+            if any(len(x) < len(way) for x, way in zip(launches, ways, strict=True)):
+                # calls of the library share no launch
+                found += [action for unit in stage for action in self._unit(unit, {}, alignments)]
+                continue
             rounds = itertools.zip_longest(*launches)
             shared = [share_launches([x for x in r if x is not None]) for r in rounds]
             found += self._launch_all([x for launches in shared for x in launches], {})
@@ -101,14 +105,18 @@ class _Module:
         after = [x for kernel in rest if isinstance(kernel, Kernel) for x in render_kernel(kernel, alignments)]
         if isinstance(product, Kernel):
             return [[*render_kernel(product, alignments), *after]]
-        ways: list[list[FunctionLaunch | LibraryProduct]] = [*self._tiles(product, unit.tail, after)]
+        ways: list[list[FunctionLaunch | LibraryProduct]] = [*self._tiles(product, unit.tail, after, alignments)]
         for number in offered_algorithms(product):
             calls = [LibraryProduct(part, dict(shifts), self.tf32, number) for part in split_batch(product)]
             ways.append([*calls, *after])
         return ways
 
     def _tiles(
-        self, product: Product, tail: Tail | None, after: Sequence[FunctionLaunch]
+        self,
+        product: Product,
+        tail: Tail | None,
+        after: Sequence[FunctionLaunch],
+        alignments: Mapping[Buffer, int],
     ) -> Iterator[list[FunctionLaunch | LibraryProduct]]:
         """Launches of tiles that do a product and what follows it."""
         digits = 1 if self.tf32 else 3
@@ -120,7 +128,7 @@ class _Module:
                 yield [chain_launches(tile, after[0], of_rows.rows)]
                 return
         for shape in shapes:
-            tile = render_tile(product, tail or store_product(product), shape, digits)
+            tile = render_tile(product, tail or store_product(product), shape, digits, alignments)
             yield [tile] if tail is not None else [tile, *after]
 
     def _loop(self, step: Loop, alignments: Mapping[Buffer, int]) -> NestedPlans:
