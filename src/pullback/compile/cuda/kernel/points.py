@@ -18,12 +18,11 @@ BUSY_BLOCKS = 264
 
 @dataclass(frozen=True, slots=True)
 class Accumulation:
-    """A line that is folded into the total of a thread, where a condition holds."""
+    """A line that is folded into the total of a thread."""
 
     total: str
     fold: KernelLine | Store
     line: KernelLine
-    guard: str = ""
 
 
 def render_points(kernel: Kernel, alignments: Mapping[Buffer, int]) -> FunctionLaunch:
@@ -87,9 +86,7 @@ def write_vector(
             tail.append(f"{writer.vector_at(store, at, width)} = {name};")
         else:
             body += writer.store(store, known, inside)
-    for x in folds:
-        guard = f"if ({x.guard}) " if x.guard else ""
-        body.append(f"{guard}{x.total} = {fold_text(x.fold, x.total, known[id(x.line)].name)};")
+    body += [f"{x.total} = {fold_text(x.fold, x.total, known[id(x.line)].name)};" for x in folds]
     if width == 1:
         return [*head, *body, *tail]
     return [*head, "#pragma unroll", f"for (int u = 0; u < {width}; ++u) {{", *("  " + x for x in body), "}", *tail]
