@@ -1,7 +1,7 @@
-"""Training and held-out data in, the best weight decay of each feature out: one minimum through another.
+"""Tunes the weight decay of each feature by the error on held-out data: one minimum differentiated through another.
 
 The inner problem fits a model for given weight decays; the outer one asks how the error on held-out data changes with
-them. The answer of the inner problem is differentiated by its equation, so no step of the fit is kept.
+them. The solution of the inner problem is differentiated by its equation, so no step of the fit is stored.
 
 Run it with: python examples/bilevel.py
 """

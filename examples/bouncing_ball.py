@@ -1,4 +1,4 @@
-"""A throw in, where the ball is three seconds later out, and the throw that brings it to a wanted place.
+"""Simulates a bouncing ball for three seconds, and finds the throw that brings it to a wanted place.
 
 Between bounces there is a formula; how many bounces there are depends on the throw. So the simulation is a
 `pb.while_loop` from bounce to bounce, with the time of each solved exactly, and its derivative is that of the path
@@ -61,7 +61,7 @@ def main(steps: int = 60) -> float:
     for row in zip(throws[:, 1], bounces, x, height, slopes[:, 1], strict=True):
         print("{:4.1f}  {:7d}  {:5.2f}  {:6.2f}  {:15.4f}".format(*row))
 
-    # Newton's method on where the ball ends: two unknowns, two wishes
+    # Newton's method on where the ball ends: two unknowns, two equations
     place = pb.jit(lambda throw: pb.stack(simulate(throw, bounciness)[:2]))
     jacobian = pb.jit(pb.jacobian(place))
     for _ in range(steps):

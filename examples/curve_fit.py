@@ -1,4 +1,4 @@
-"""Noisy points in, the parameters of a damped oscillation out: least squares by tape and gradient descent.
+"""Fits the parameters of a damped oscillation to noisy points: least squares by gradient descent on the tape.
 
 Run it with: python examples/curve_fit.py
 """

@@ -1,8 +1,9 @@
-"""Handwritten digits in, a classifier out whose only hidden layer is an equation: z = tanh(W z + U x + b).
+"""Classifies handwritten digits with one hidden layer that is an equation: z = tanh(W z + U x + b).
 
-Such a layer is as deep as it needs to be, and training it takes the memory of one step: what goes back is the
-derivative of the equation. W is kept a contraction, so there is one answer and it can be found. The step is compiled:
-the search for z, the linear solve of the backward pass and the optimiser are one native program, loops included.
+Such a layer is as deep as it needs to be, and training it takes the memory of one step: the backward pass
+differentiates the equation. W is kept a contraction, so there is one solution and it can be found. The step is
+compiled: the search for z, the linear solve of the backward pass and the optimizer are one native program, loops
+included.
 
 Run it with: python examples/deep_equilibrium.py
 """
@@ -73,7 +74,7 @@ def main(epochs: int = 12, batch: int = 100) -> float:
     found = pb.implicit.solve.fixed_point(
         layer, np.zeros((100, WIDTH), np.float32), contraction(model["V"]), x @ model["U"].T + model["b"], tol=1e-4
     )
-    print(f"the layer of 100 images took {found.report.steps} steps to settle")
+    print(f"the layer of 100 images took {found.report.steps} steps to converge")
     assert accuracy(model) > 0.93
     return accuracy(model)
 

@@ -1,4 +1,4 @@
-"""A floor with bumps in, the membrane that lies over it out: thousands of inequalities by an interior-point method.
+"""Lays a membrane over a bumpy floor: thousands of inequalities by an interior-point method.
 
 The membrane is a surface of least area over a square, held at the rim, and must not sink into the floor:
 

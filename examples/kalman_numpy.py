@@ -1,4 +1,4 @@
-"""Noisy measurements of a moving thing in, their likelihood out: a Kalman filter in plain NumPy, as one finds it.
+"""The likelihood of noisy measurements by a Kalman filter in plain NumPy, as one finds it.
 
 Nothing here knows of derivatives. `numpy_code.py` imports this file and differentiates it as it stands.
 

@@ -1,4 +1,4 @@
-"""A time in, the place of a planet out: Kepler's equation solved by Newton, its derivatives by the equation itself.
+"""The place of a planet at a given time: Kepler's equation solved by Newton, differentiated as an equation.
 
 The eccentric anomaly E solves E - e sin(E) = M, and no formula gives it. Its derivatives have formulas, so what comes
 out of the solver can be checked to third order.

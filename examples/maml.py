@@ -1,8 +1,8 @@
-"""Many small tasks in, a network out that learns a new one in five steps: training differentiated through training.
+"""Trains a network that learns a new task in five steps: training differentiated through training.
 
-Each task is a sine wave seen at ten points. The inner learner is an optimiser of `pb.optim`, and its rules are made of
+Each task is a sine wave seen at ten points. The inner learner is an optimizer of `pb.optim`, and its rules are made of
 ops: so the loss after five of its steps has a gradient by the weights it started from, and by its learning rates, which
-are learnt as well. `vmap` runs all tasks of a batch together, `jit` makes inner training, the backward pass through
+are learned as well. `vmap` runs all tasks of a batch together, `jit` makes inner training, the backward pass through
 it and the outer step one native call.
 
 Run it with: python examples/maml.py

@@ -1,8 +1,8 @@
-"""Pendulums before and after in, the law of their motion out: a network in a differential equation, two ways back.
+"""Learns the law of a pendulum's motion: a network in a differential equation, with two kinds of backward pass.
 
-The state moves by dy/dt = network(y), in n Runge-Kutta steps. Its gradient can go back
+The state moves by dy/dt = network(y), in n Runge-Kutta steps. Its gradient can be computed
 - through the steps themselves, from a few snapshots (`pb.checkpoint_loop`): exact, in memory that hardly grows with n;
-- by the adjoint equation, solved from the end to the start with the state beside it, which keeps nothing at all. It is
+- by the adjoint equation, solved from the end to the start together with the state, which stores nothing at all. It is
   the gradient of the differential equation, not of its n steps, so it is off by as much as the steps are.
 
 Run it with: python examples/neural_ode.py

@@ -1,4 +1,4 @@
-"""A starting point in, the minimum of Rosenbrock's valley out: Newton's method with an exact Hessian from the tape.
+"""Finds the minimum of Rosenbrock's valley: Newton's method with an exact Hessian from the tape.
 
 Gradient descent needs tens of thousands of steps along this curved valley; with second derivatives it is a handful.
 

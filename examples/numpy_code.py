@@ -1,7 +1,7 @@
-"""A NumPy program in, its maximum-likelihood fit with error bars out: derivatives of code that was never meant for it.
+"""Fits a program in plain NumPy by maximum likelihood, with error bars: derivatives of code not written for them.
 
-`kalman_numpy.py` imports NumPy and nothing else. NumPy's functions ask the values they are given what to do, so its
-gradient and its Hessian are there for the asking, exact, for SciPy's optimiser and for the errors of the estimate.
+`kalman_numpy.py` imports NumPy and nothing else. NumPy's functions dispatch on the values they are called with, so its
+gradient and its Hessian can be taken as it stands, exactly, for SciPy's optimizer and for the errors of the estimate.
 
 Run it with: python examples/numpy_code.py
 """

@@ -1,8 +1,8 @@
-"""Poisson's equation in, a network that solves it out: -(u_xx + u_yy) = f on a square, u = 0 on its rim.
+"""Solves Poisson's equation by a network: -(u_xx + u_yy) = f on a square, u = 0 on its rim.
 
 The loss is made of second derivatives of the network by its input, and training differentiates the loss by the
 weights: third derivatives in all. `pb.laplacian` runs one Taylor series of order two along both axes at once instead
-of building a Hessian at every point, and `pb.jit` makes the whole step, optimiser included, one native call.
+of building a Hessian at every point, and `pb.jit` makes the whole step, optimizer included, one native call.
 
 Run it with: python examples/pinn.py
 """

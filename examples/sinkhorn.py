@@ -1,7 +1,7 @@
-"""Two clouds of points in, the cheapest way to carry one to the other out, and how to move the points to lower it.
+"""Optimal transport between two clouds of points, and how to move the points to lower its cost.
 
-Entropic optimal transport is the fixed point of Sinkhorn's scaling. Its derivative is that of the equation: nothing of
-the many steps is kept. At the optimum it has a closed form as well, the plan, which shows that nothing was lost.
+Entropic optimal transport is the fixed point of Sinkhorn's scaling. Its derivative is that of the equation: none of
+the many steps is stored. At the optimum it has a closed form as well, the plan, which shows that nothing was lost.
 
 Run it with: python examples/sinkhorn.py
 """
@@ -23,7 +23,7 @@ def other(f, cost):
 
 
 def potentials(cost):
-    """Potentials are known up to a constant, so the mean is taken off: the equation has one answer."""
+    """Potentials are known up to a constant, so the mean is taken off: the equation has one solution."""
 
     def scaling(f, cost):
         f = other(other(f, cost), cost.T)

@@ -1,7 +1,7 @@
-"""Sources in, the steady state of a nonlinear diffusion out, and the source that would bring about a wanted one.
+"""The steady state of a nonlinear diffusion, and its derivative with respect to the sources.
 
-10,000 unknowns on a 100 x 100 grid. The Jacobian would take 800 MB as a matrix; it is only ever multiplied with,
-forward to solve the equation and backward to differentiate the answer.
+10,000 unknowns on a 100 x 100 grid. The Jacobian would take 800 MB as a matrix; it is only ever multiplied with, in
+the forward pass to solve the equation and in the backward pass to differentiate the solution.
 
 Run it with: python examples/steady_state.py
 """

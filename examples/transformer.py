@@ -1,8 +1,8 @@
-"""Letters in, letters out: a small transformer learns to write words backwards.
+"""A small transformer learns, letter by letter, to write words backwards.
 
 The text is "pulo olup. rasa asar. " and so on, in words of random letters, so that what the model writes can be
-checked, on words that it has never seen. Attention with rotary places, norms and the optimiser (AdamW, warmed up,
-clipped) are functions, the model is a tree of arrays, and the whole step is one native call.
+checked, on words that it has never seen. Attention with rotary positions, norms and the optimizer (AdamW with warm-up
+and gradient clipping) are functions, the model is a tree of arrays, and the whole step is one native call.
 
 Run it with: python examples/transformer.py
 """

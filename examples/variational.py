@@ -1,9 +1,9 @@
-"""Counts in, what is known of the rates behind them out: a posterior found by gradients through random numbers.
+"""Finds the posterior of failure rates from counts, by gradients through random numbers.
 
 Each machine fails at some rate; the prior of rates is a gamma distribution, and so is the guess for each posterior.
-Gamma numbers come from a rejection method, which has no derivative; `pb.random.gamma` moves each draw as its quantile
+Gamma variates come from a rejection method, which has no derivative; `pb.random.gamma` moves each draw as its quantile
 moves, so the expectation under the guess is differentiated by its parameters, with little noise. For this model the
-posterior is known in closed form, so the answer can be checked.
+posterior is known in closed form, so the result can be checked.
 
 Run it with: python examples/variational.py
 """

@@ -1,4 +1,4 @@
-"""Noise in, points of a ring of eight spots out: a Wasserstein GAN whose critic is kept smooth by its gradient.
+"""Draws points of a ring of eight spots from noise: a Wasserstein GAN whose critic is kept smooth by its gradient.
 
 The critic's loss holds the norm of the critic's gradient by its input, so training it differentiates a gradient:
 `pb.grad` inside of `pb.grad`, nothing special. Five steps of the critic and one of the generator are one compiled call.

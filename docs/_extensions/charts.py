@@ -1,6 +1,6 @@
 """Bar charts of the measured tables in `benchmarks/README.md`: the directive `time-chart` and the README's figure.
 
-`python docs/_extensions/charts.py` writes the figure again after a table has changed.
+`python docs/_extensions/charts.py` writes the figure, and its description in README.md, after a table has changed.
 """
 
 import re
@@ -15,6 +15,7 @@ from sphinx.util.docutils import SphinxDirective
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ROOT / "benchmarks" / "README.md"
+README = ROOT / "README.md"
 FIGURE = ROOT / "docs" / "figures" / "step-times.svg"
 OURS, TAPE, PEER = "#3b82f6", "#22a06b", "#8b929c"
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -110,7 +111,7 @@ def draw(name: str) -> str:
         y += 10
     return (
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {y}' width='100%' style='max-width:640px'"
-        f" font-family='system-ui, sans-serif' font-size='13' role='img' aria-label='Times, less is better'>"
+        f" font-family='system-ui, sans-serif' font-size='13' role='img' aria-label='{escape(describe(name))}'>"
         f"{''.join(parts)}</svg>"
     )
 
@@ -119,6 +120,14 @@ def standalone(name: str) -> str:
     """The chart as a file, which follows the reader's light or dark scheme."""
     style = "<style>svg{color:#1f2328}@media(prefers-color-scheme:dark){svg{color:#e6edf3}}</style>"
     return draw(name).replace("'>", f"'>{style}", 1) + "\n"
+
+
+def describe(name: str) -> str:
+    """The chart in words, for readers who do not see it."""
+    groups = (
+        f"{title}: {', '.join(f'{cell.label} {find(cell)}' for cell in cells)}" for title, cells in CHARTS[name].items()
+    )
+    return "; ".join(groups)
 
 
 def text(x: float, y: float, words: str, more: str) -> str:
@@ -152,5 +161,11 @@ def setup(app: Sphinx) -> dict[str, bool]:
     return {"parallel_read_safe": True}
 
 
+def with_description(readme: str) -> str:
+    """The README with the numbers of its figure as the figure's description: package indexes do not show the figure."""
+    return re.sub(r"!\[[^\]]*\](?=\(docs/figures/step-times)", f"![Step times. {describe('step-times')}]", readme)
+
+
 if __name__ == "__main__":
     FIGURE.write_text(standalone("step-times"))
+    README.write_text(with_description(README.read_text()))

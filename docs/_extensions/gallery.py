@@ -70,12 +70,13 @@ def start(app: Sphinx) -> None:
 
 def example_page(path: Path) -> str:
     """The docstring, the picture and what was printed, and the code."""
-    summary, _, text = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n\n")
+    tree = ast.parse(path.read_text())
+    summary, _, text = (ast.get_docstring(tree) or "").partition("\n\n")
     has_picture = f"def {path.stem}(" in Path(__file__).with_name("pictures.py").read_text()
     shown = f'<div class="example"><!--picture:{path.stem}--><!--output:{path.stem}--></div>'
     parts = [f"# {path.stem}.py", "[All examples](../examples.md)", summary, text]
     parts += [f"```{{raw}} html\n{shown}\n```"] if has_picture else []
-    code = f"```{{literalinclude}} ../../examples/{path.name}\n:language: python\n```"
+    code = f"```{{literalinclude}} ../../examples/{path.name}\n:language: python\n:lines: {tree.body[1].lineno}-\n```"
     return "\n\n".join(["---\norphan: true\n---", *filter(None, parts), code]) + "\n"
 
 
@@ -91,12 +92,15 @@ def sources_digest() -> str:
 def finish(app: Sphinx, failed: Exception | None) -> None:
     """Wait for the pictures, and put them into the pages."""
     if app.drawing is not None:
+        if failed:
+            app.drawing.kill()
         _, errors = app.drawing.communicate()
-        if app.drawing.returncode:
+        if app.drawing.returncode and not failed:
             raise ExtensionError(f"the pictures of the examples failed:\n{errors}")
-        (app.pictures.parent / "unfinished").rename(app.pictures)
     if failed or app.builder.format != "html":
         return
+    if app.drawing is not None:
+        (app.pictures.parent / "unfinished").rename(app.pictures)
     for page in (Path(app.outdir) / "examples.html", *(Path(app.outdir) / "examples").glob("*.html")):
         page.write_text(PICTURE.sub(lambda found: shown_in(app.pictures, *found.groups()), page.read_text()))
 

@@ -53,7 +53,8 @@ PAGES = {
     "nn-init": ("Networks: initialization, pb.nn.init", r"Networks: init"),
     "optim": ("Optimizers: pb.optim", r"Optim: (algorithms|stateful)"),
     "optim-rules": ("Optimizers: rules around rules", r"Optim: (?!schedules).*"),
-    "optim-schedules": ("Learning rate schedules: pb.optim.schedules", r"Optim: schedules"),
+    "optim-schedules": ("Learning rate schedules: pb.optim.schedules", r"Optim: schedules|Optim"),
+    "cuda": ("GPUs: pb.cuda", r"Cuda"),
     "errors": ("Errors", r"Errors"),
     "tools": ("Saving, tools, interoperability", r".*"),
 }
@@ -63,7 +64,7 @@ PAGES = {
 TITLES = {
     "contract": "Products", "functions": "Other functions", "reduce": "Reductions", "index": "Indexing",
     "order": "Sorting", "window": "Windows", "shape": "Shapes", "Linalg": "Functions", "Fft": "Functions",
-    "Optim": "Types", "Interop": "Interoperability", "dtype_info": "About dtypes", "fusion": "Fusion",
+    "Cuda": "Functions", "Optim": "Types", "Interop": "Interoperability", "dtype_info": "About dtypes",
 }  # fmt: skip
 #: Folders of the pages of names, by whether they begin with a capital letter: `nn.Fold` and `nn.fold` differ in case
 #: alone, which some file systems do not see.
@@ -163,7 +164,7 @@ def section(name: str, thing: Any) -> str:
         return "Checkpoint"
     if isinstance(thing, float) or thing is None:
         return "Constants"
-    if space in ("random", "special", "memory", "fft", "linalg"):
+    if space in ("random", "special", "memory", "fft", "linalg", "cuda"):
         return space.capitalize()
     if not hasattr(thing, "__module__"):
         raise ExtensionError(f"{name} is public, but the reference does not know how to document {type(thing)}.")

@@ -18,7 +18,7 @@ from .products.choose import offered_algorithms, offered_shapes, row_shape
 from .products.join import Unit, split_stages
 from .products.library import split_batch
 from .products.tile import INSTRUCTIONS, Tail, render_tile, store_product, tiles_text
-from .side_by_side import can_chain, chain_launches, merge_launches
+from .side_by_side import can_chain, chain_launches, share_launches
 
 #: Where buffers of the scratch area start.
 SCRATCH_ALIGNMENT = 256
@@ -159,7 +159,7 @@ def _combine_ways(units: Sequence[Sequence[Way]]) -> list[Way]:
 
 def _merge_ways(ways: Sequence[Way]) -> Way:
     rounds = itertools.zip_longest(*([x for x in way if isinstance(x, FunctionLaunch)] for way in ways))
-    return [merge_launches([x for x in r if x is not None]) for r in rounds]
+    return [x for r in rounds for x in share_launches([x for x in r if x is not None])]
 
 
 def _layout_alignment(layout: Layout, by: int, alignments: Mapping[Buffer, int]) -> int:

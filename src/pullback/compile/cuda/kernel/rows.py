@@ -24,8 +24,10 @@ MAX_ITEMS = 8
 WARPS_BLOCK = 128
 #: The most copies of a line in the text of a phase that is unrolled, so that registers hold what it loads.
 MAX_UNROLLED_LINES = 1024
-#: Bytes of registers in which a thread keeps what it loads; fewer where a block has all threads it may have.
+#: Bytes of registers in which a thread keeps what it loads, and a block: a processor should have room for several of
+#: them, so that one computes while another loads.
 KEPT_BYTES = 256
+BLOCK_KEPT_BYTES = 64 << 10
 MAX_THREADS = 1024
 #: Bytes of registers for sums over the rows that a thread takes.
 MAX_SUMS_BYTES = 128
@@ -222,7 +224,7 @@ class _RowWriter:
                 uses[id(line)] = uses.get(id(line), 0) + (line.kind == "load")
         if copies > MAX_UNROLLED_LINES:
             return {}
-        room = KEPT_BYTES // 2 if self.shape.threads * self.shape.beside == MAX_THREADS else KEPT_BYTES
+        room = min(KEPT_BYTES, BLOCK_KEPT_BYTES // (self.shape.threads * self.shape.beside))
         found: dict[int, tuple[KernelLine, str]] = {}
         for line in (x for x in self.grid.lines if uses.get(id(x), 0) > 1):
             size = self.shape.items * self.shape.width * max(4, line.dtype.itemsize)
