@@ -129,6 +129,31 @@ def test_transforms_go_through_compiled_functions_on_a_gpu(name):
     check(around(pb.jit(f), on_gpu(X)), around(f, X))
 
 
+#: Values that several ops use, so that cotangents are shared, added to each other, and must not be overwritten.
+SHARED = {
+    "sum of two": lambda x, w: pb.tanh(x) + pb.sigmoid(w),
+    "both ways": lambda x, w: pb.sigmoid(x) * w + pb.sigmoid(w) * pb.tanh(x),
+    "one twice": lambda x, w: (x + x) * (w - x),
+    "three uses": lambda x, w: pb.sin(x) * x - w * x + pb.exp(w),
+    "views": lambda x, w: sum((pb.tanh(x[i]) * w[i + 1] + x[i] for i in range(3)), w[0]),
+    "parts": lambda x, w: (lambda a, b, c: pb.sigmoid(a) * c + pb.tanh(b) * pb.sigmoid(c))(*pb.split(x * w, 3, axis=0)),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_tape_on_a_gpu_with_shared_cotangents(name):
+    f, y = SHARED[name], X[::-1].copy() * 0.7
+
+    def gradients(arrays):
+        leaves = [pb.tensor(a, requires_grad=True) for a in arrays]
+        pb.sum(f(*leaves) ** 2).backward()
+        return [leaf.grad for leaf in leaves]
+
+    wanted = [g.numpy() for g in gradients((X, y))]
+    for _ in range(3):  # steps of the backward pass are bound when they are first met
+        check(gradients(on_gpu([X, y])), wanted)
+
+
 def test_tape_hooks_and_captured_tensors():
     w, x = pb.tensor(on_gpu(W), requires_grad=True), pb.tensor(on_gpu(X), requires_grad=True)
     y = pb.jit(lambda x: pb.tanh(x @ w))(x)
@@ -165,6 +190,18 @@ def test_donated_arguments_in_all_layouts():
     tensor = pb.tensor(on_gpu(X))
     check(double(tensor, on_gpu(X)), (X * 2, X + X))
     check(tensor, X)  # a tensor is never overwritten
+
+
+@pytest.mark.parametrize("columns", [1, 3, 5, 9])
+def test_a_donated_vector_is_updated_once(columns):
+    """Rows are dealt out to warps; threads that have none left must not take the last one again."""
+    z, b = (RNG.normal(size=s).astype("f4") for s in ((7, columns), (columns,)))
+
+    def update(b, z):
+        new = b - 0.5 * pb.sum(z * z, axis=0)
+        return new, z * new
+
+    check(pb.jit(update, donate_argnums=0)(*on_gpu([b, z])), update(b, z))
 
 
 def test_threads_on_one_stream_do_not_meet():

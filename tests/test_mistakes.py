@@ -67,6 +67,12 @@ class Steps(pb.nn.Module):
     steps: list
 
 
+def written_parameter():
+    w = leaf(3)
+    w[0] = 5.0
+    pb.optim.SGD([w], lr=0.1)
+
+
 def untrained():
     net = pb.nn.Sequential(pb.nn.Linear(2, 2), pb.nn.Linear(2, 1))
     pb.optim.SGD(net, lr=0.1).step()
@@ -127,6 +133,9 @@ MISTAKES = {
     "another device": (lambda: leaf(3).to_device("tpu"), errors.DeviceError, ["'tpu'", "'cuda:0'"]),
     "arrays in an optimizer": (
         lambda: pb.optim.SGD([np.ones(3)], lr=0.1), errors.ArgumentError, ["params[0]", "pb.tensor"],
+    ),
+    "a parameter written to": (
+        written_parameter, errors.GraphError, ["params[0]", "{here}", "pb.no_grad()"],
     ),
     "step before backward": (untrained, errors.GraphError, ["params[0].weight", "params[1].bias", "backward"]),
     "update in wrong order": (step_in_wrong_order, errors.ArgumentError, ["adam", "update(gradients, state, params)"]),
@@ -244,7 +253,7 @@ MISTAKES = {
     "keepdim": (lambda: pb.mean(leaf(3), keepdim=True), errors.ArgumentTypeError, ["mean", "keepdims="]),
     "inplace": (lambda: pb.nn.dropout(leaf(3), inplace=True), errors.ArgumentTypeError, ["Results are always new"]),
     "a misspelt keyword": (lambda: pb.sum(leaf(3), keepdmis=True), errors.ArgumentTypeError, ["keepdims="]),
-    "an unknown keyword": (lambda: pb.max(leaf(3), out=1), errors.ArgumentTypeError, ["axis, keepdims, initial"]),
+    "an unknown keyword": (lambda: pb.max(leaf(3), weights=1), errors.ArgumentTypeError, ["axis, out, keepdims"]),
     "iteration of a number": (lambda: iter(pb.tensor(1.0)), TypeError, ["0-d", "x.item()"]),
     "size of a float": (lambda: range(pb.tensor(3.0)), TypeError, ["integer", "float64", "int(x)"]),
 }  # fmt: skip
@@ -330,6 +339,7 @@ SCIPY = {
 }
 
 
+@pytest.mark.filterwarnings("default")  # what C code replaces is a warning too
 @pytest.mark.parametrize("f", SCIPY)
 @pytest.mark.parametrize("transform", ["grad", "tape"])
 def test_functions_of_scipy_name_ours(f, transform):
@@ -340,6 +350,15 @@ def test_functions_of_scipy_name_ours(f, transform):
     error = caught.value.__cause__ if is_replaced else caught.value
     assert isinstance(error, errors.ConversionError)
     assert all(part in str(error) for part in SCIPY[f]), error
+
+
+def test_a_bound_in_c_code_that_replaces_errors_is_warned_of():
+    from scipy import optimize
+
+    warned = pytest.warns(RuntimeWarning, match=r"optimize.brentq works on bare arrays: use pb.root")
+    with warned as caught, pytest.raises(RuntimeError, match="parse"):
+        optimize.brentq(lambda t: t * t - 2, 0, leaf(1)[0] * 5)
+    assert caught[0].filename == __file__
 
 
 READS = {"float": lambda x: float(x), "item": lambda x: x.item(), "int": lambda x: int(x), "complex": complex}

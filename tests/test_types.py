@@ -24,10 +24,10 @@ ROOT = Path(__file__).parent.parent
 TYPED = ROOT / "tests" / "typed"
 PROGRAMS = sorted(path for path in TYPED.glob("*.py") if path.name not in ("conftest.py", "mistakes.py"))
 PARTS = ("", "nn", "optim", "linalg", "fft", "special", "random")
-#: The result is a number or a container that depends on an argument, or what users' functions return.
+#: The result is a number or a container that depends on an argument, what users' functions return, or CuPy's.
 UNTYPED = {
     "pb.apply_along_axis", "pb.register_numpy", "pb.result_type",
-    "x.alias", "x.dtype", "x.interpret", "x.item", "x.tolist", "x.value",
+    "x.alias", "x.cupy", "x.dtype", "x.interpret", "x.item", "x.tolist", "x.value",
 }  # fmt: skip
 #: What is in these layers mostly is so.
 UNTYPED_MODULES = ("implicit", "transforms", "checkpoint", "saving", "graph", "tools", "arrays", "optim")

@@ -1,6 +1,6 @@
 """Matrix products on a GPU: tiles of our own, cuBLASLt and PyTorch, checked against NumPy; us each, in a CUDA graph.
 
-python benchmarks/gpu/products.py [--quick] [--no-corners] [beginnings of names...]
+python benchmarks/gpu/products.py [--quick] [--no-corners] [--only-float32] [beginnings of names...]
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ SHAPES = {
     "mixture": (64, 64, 64, 32, False, False),
     "patches": (1, 64, 288, 6272, False, False),
     "patches, weights": (1, 64, 6272, 288, False, True),
+    "resnet patches": (1, 100352, 576, 64, False, False),
     "square 1024": (1, 1024, 1024, 1024, False, False),
     "float64 256": (1, 256, 256, 256, False, False),
 }
@@ -54,7 +55,8 @@ MORE_SHAPES = tuple(
     TensorShape(high, wide, warps, chunk)
     for high, wide, warps, chunk in (
         (1, 4, (1, 1, 8), 0), (2, 4, (1, 1, 4), 0), (2, 4, (1, 1, 8), 0), (4, 4, (1, 1, 4), 0), (2, 4, (2, 1, 4), 0),
-        (2, 4, (1, 1, 8), 64), (2, 4, (2, 1, 4), 32), (2, 4, (2, 2, 2), 32),
+        (2, 4, (1, 1, 8), 64), (2, 4, (2, 1, 4), 32), (2, 4, (2, 2, 2), 32), (4, 4, (2, 2, 1), 16),
+        (2, 4, (4, 2, 1), 16),
     )
 )  # fmt: skip
 
@@ -188,7 +190,7 @@ def measure(name: str, size: tuple[Any, ...], quick: bool) -> None:
     case = make_case(*size, dtype)
     batch, m, k, n = size[:4]
     line = f"{name:16s} {batch}x {m}x{k}x{n}:"
-    for tf32 in (False, True) if dtype == "float32" else (False,):
+    for tf32 in (False, True) if dtype == "float32" and "--only-float32" not in sys.argv else (False,):
         for what, run in (
             ("lt", lambda t=tf32: time_library(case, t)),
             ("torch", lambda t=tf32: (time_torch(case, size[4:], t), 0.0)),
@@ -206,7 +208,7 @@ def measure(name: str, size: tuple[Any, ...], quick: bool) -> None:
     if dtype == "float32" and not quick:
         _, rows, columns = case.product.out.shape
         wanted += [s for s in MORE_SHAPES if s not in wanted and s.rows < 2 * rows and s.columns < 2 * columns]
-    for digits in (3, 1) if dtype == "float32" else (3,):
+    for digits in (3, 1) if dtype == "float32" and "--only-float32" not in sys.argv else (3,):
         found = list(time_tiles(case, digits, wanted))
         best = sorted(found, key=lambda row: row[1])[:4]
         text = ", ".join(f"{shape_name(s)} {t:.2f} ({e:.0e})" for s, t, e in best)

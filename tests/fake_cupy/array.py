@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import types
 from typing import Any
 
 import numpy as np
@@ -89,6 +88,17 @@ class _Flags:
         self.forc, self.fnc = own.forc, own.fnc
 
 
+class _MemoryPointer:
+    """Where an array begins."""
+
+    def __init__(self, mem: Any, device: Device) -> None:
+        self.mem, self.device, self.device_id = mem, device, device.id
+
+    @property
+    def ptr(self) -> int:
+        return int(self.mem.__array_interface__["data"][0])
+
+
 class ndarray:
     """An array that pretends to lie on a GPU."""
 
@@ -108,9 +118,8 @@ class ndarray:
         return bool(self._memory.flags.c_contiguous)
 
     @property
-    def data(self) -> Any:
-        pointer = self._memory.__array_interface__["data"][0]
-        return types.SimpleNamespace(ptr=pointer, device_id=self.device.id, device=self.device, mem=self._memory)
+    def data(self) -> _MemoryPointer:
+        return _MemoryPointer(self._memory, self.device)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -147,6 +156,8 @@ class ndarray:
     def __array_function__(self, function: Any, kinds: Any, args: Any, options: Any) -> Any:
         from . import cupy
 
+        if any(kind not in (ndarray, np.ndarray) for kind in kinds):
+            return NotImplemented
         return getattr(cupy, function.__name__)(*args, **options)
 
     def __getitem__(self, index: Any) -> Any:

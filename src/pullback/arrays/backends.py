@@ -44,6 +44,11 @@ def is_array(x: Any) -> bool:
     return isinstance(x, np.ndarray) or _is_cupy(x)
 
 
+def is_array_type(kind: type) -> bool:
+    """Whether this is the class of NumPy's or CuPy's arrays."""
+    return kind is np.ndarray or ("cupy" in sys.modules and issubclass(kind, sys.modules["cupy"].ndarray))
+
+
 def device_of(x: Any) -> str:
     """Where an array lives: "cpu", or "cuda:0" and the like."""
     return f"cuda:{x.device.id}" if _is_cupy(x) else "cpu"
@@ -72,15 +77,22 @@ def namespace_of(arrays: Sequence[Any]) -> Any:
     return np
 
 
-def is_number(x: Any) -> bool:
-    """Whether x counts as a number beside arrays on any device: a scalar, or an array without axes on the CPU."""
-    return isinstance(x, _SCALARS) or (isinstance(x, np.ndarray) and not x.ndim)
-
-
-def gpu_of(arrays: Sequence[Any]) -> int | None:
-    """The number of the one GPU that all arrays lie on, numbers apart; None where they lie on several devices."""
-    found = {x.device.id if _is_cupy(x) else -1 for x in arrays if not is_number(x)}
-    return found.pop() if len(found) == 1 else None
+def find_gpu(arrays: Sequence[Any]) -> tuple[int | None, bool]:
+    """The number of the one GPU that all arrays lie on, None where they lie on several devices; and whether arrays of
+    NumPy are among them that count as numbers, since they have no axes.
+    """
+    kind, device, has_numbers = sys.modules["cupy"].ndarray, None, False
+    for x in arrays:
+        if isinstance(x, kind):
+            here = x.data.device_id
+            if device is not None and here != device:
+                return None, False
+            device = here
+        elif isinstance(x, (np.ndarray, np.generic)):
+            if x.ndim:
+                return None, False
+            has_numbers = True
+    return device, has_numbers
 
 
 def as_gpu_operands(arrays: Sequence[Any], by_value: bool) -> list[Any]:

@@ -29,6 +29,9 @@ _INSTEAD = {
 }  # fmt: skip
 
 
+#: Modules of which compiled code replaces an error by one that tells nothing ("Unable to parse arguments").
+_REPLACING_ERRORS = frozenset(("scipy.optimize._zeros_py",))
+
 #: The code of functions that call a user's function on bare arrays, whose derivative is given by a rule.
 _RULED_CALLS: set[CodeType] = set()
 
@@ -51,6 +54,14 @@ def loses_derivative(frame: FrameType) -> bool:
             return True
         outer = outer.f_back
     return getattr(_called_function(frame)[1], "__module__", None) in ("math", "cmath")
+
+
+def replaces_errors(frame: FrameType) -> bool:
+    """Whether what a frame calls will replace an error raised now, so that it is to be told in another way too."""
+    outer: FrameType | None = frame
+    while outer is not None and is_package_code(outer.f_code):
+        outer = outer.f_back
+    return outer is not None and outer.f_globals.get("__name__") in _REPLACING_ERRORS
 
 
 def advise_on_conversion(frame: FrameType | None, *, is_array: bool = False) -> str:

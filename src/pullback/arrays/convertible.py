@@ -9,7 +9,8 @@ import numpy as np
 
 from ..errors import ConversionError, DtypeError, ShapeError
 from .backends import device_of, is_array, raise_device_errors, to_host
-from .conversion_advice import advise_on_conversion, loses_derivative
+from .call_site import warn_at_user_line
+from .conversion_advice import advise_on_conversion, loses_derivative, replaces_errors
 from .node import Node, depends_on_running_call
 from .protect import owned_copy, read_only_view
 from .value import Value
@@ -39,11 +40,14 @@ class ConvertibleValue(Value):
             advice = advise_on_conversion(sys._getframe(1), is_array=is_array) if what in _IMPLICIT_CONVERSIONS else ""
             if what in _NUMBERS and not advice:
                 advice = "\n  Use the tensor itself in place of the number."
-            raise ConversionError(
+            message = (
                 f"{what}: this tensor carries derivatives, a bare {'number' if what in _NUMBERS else 'array'} would "
                 f"lose them.\n  made at {self.node.where()}{advice}\n"
                 "  Only if the derivative is to be dropped: x.detach()."
             )
+            if replaces_errors(sys._getframe(1)):
+                warn_at_user_line(message)
+            raise ConversionError(message)
 
     def _readable_array(self, what: str) -> Any:
         """On a plain tape a value may be read, as a training loop does with its loss. Inside of `grad` and `vjp`

@@ -13,7 +13,7 @@ from ..arrays.backends import (
     as_gpu_operands,
     current_gpu,
     device_context,
-    gpu_of,
+    find_gpu,
     is_array,
     namespace_of,
 )
@@ -63,11 +63,14 @@ def compute(op: Op, arrays: Sequence[Any], static: dict[str, Any]) -> Any:
     """The value on bare arrays, unseen by instruments. Results are arrays, also where NumPy would return a scalar."""
     xp = np
     if "cupy" in _modules and (xp := namespace_of(arrays)) is not np:
-        device = _common_gpu(op, arrays)
+        device, has_numbers = find_gpu(arrays)
+        if device is None:
+            raise mixed_devices_error(op.name, [spec_of(x) for x in arrays])
         if device != current_gpu():
             with device_context(f"cuda:{device}"):
                 return compute(op, arrays, static)
-        arrays = as_gpu_operands(arrays, op.ufunc is not None)
+        if has_numbers:
+            arrays = as_gpu_operands(arrays, op.ufunc is not None)
     if "ml_dtypes" in _modules and not _SCALARS.isdisjoint(map(type, arrays)):
         arrays = convert_weak_scalars(xp, arrays)
     try:
@@ -86,14 +89,6 @@ def compute(op: Op, arrays: Sequence[Any], static: dict[str, Any]) -> Any:
         return tuple([x if type(x) is _ndarray or is_array(x) else xp.asarray(x) for x in out])
     # an array that an op moved stays where it is
     return xp.asarray(out) if isinstance(out, _SCALAR_RESULTS) or not is_array(out) else out
-
-
-def _common_gpu(op: Op, arrays: Sequence[Any]) -> int:
-    """The GPU that an op runs on."""
-    device = gpu_of(arrays)
-    if device is None:
-        raise mixed_devices_error(op.name, [spec_of(x) for x in arrays])
-    return device
 
 
 def mixed_devices_error(name: str, specs: Sequence[Spec]) -> DeviceError:

@@ -15,8 +15,8 @@ from ..convolution import (
     conv_transpose2d as conv_transpose2d, conv_transpose3d as conv_transpose3d,
 )
 from ..dropout import (
-    alpha_dropout as alpha_dropout, dropout as dropout, dropout1d as dropout1d, dropout2d as dropout2d,
-    dropout3d as dropout3d, feature_alpha_dropout as feature_alpha_dropout,
+    dropout as dropout, dropout1d as dropout1d, dropout2d as dropout2d,
+    dropout3d as dropout3d,
 )
 from ..embeddings import embedding as embedding, embedding_bag as embedding_bag
 from ..image.fold import (

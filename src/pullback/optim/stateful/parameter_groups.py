@@ -150,8 +150,12 @@ class ParameterGroup:
                     f"optimizer: {name} is a {type(p).__name__}, and only tensors can be stepped in place.\n"
                     "  Make it one, pb.tensor(x, requires_grad=True), or use the rule itself on arrays."
                 )
-            if not p.is_leaf:
-                raise GraphError(f"optimizer: {name} was computed from other tensors; only leaves can be stepped.")
+            if p.node is not None and not p.is_leaf:
+                raise GraphError(
+                    f"optimizer: {name} was computed from other tensors; only leaves can be stepped.\n"
+                    f"  made at {p.node.where()}\n"
+                    "  Pass what it was computed from; a write to a parameter goes under `with pb.no_grad():`."
+                )
 
     @property
     def rule(self) -> Rule:

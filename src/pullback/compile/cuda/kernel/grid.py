@@ -84,7 +84,7 @@ class Grid:
 
     def unroll(self, lines: int, width: int) -> int:
         """How often a loop over vectors is unrolled: long bodies take long to compile, and wait less for memory."""
-        return max(1, min(4, MAX_VECTOR_LINES // (lines * width)))
+        return max(1, min(4, 2 * MAX_VECTOR_LINES // (lines * width)))
 
     def _aligned_width(self, x: Access, group: int) -> int:
         assert x.buffer is not None

@@ -76,7 +76,7 @@ class _WindowWriter:
         self.writer = FunctionWriter(grid)
         self.group_of = {axis: g for g, axes in enumerate(grid.groups) for axis in axes}
         last = len(grid.groups) - 1
-        self.width = grid.vector_width(last) if grid.side_of[last] == 0 else 1
+        self.width = grid.vector_width(last) if grid.groups and grid.side_of[last] == 0 else 1
 
     def render(self) -> FunctionLaunch:
         writer, width, store = self.writer, self.width, self.store

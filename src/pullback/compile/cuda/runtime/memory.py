@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ....arrays.text import format_bytes
@@ -20,12 +20,9 @@ class DeviceMemoryError(PullbackError, MemoryError):
     """A device has no memory left."""
 
 
-def take_memory(make: Callable[[], Any], what: str, nbytes: int) -> Any:
-    """Memory of CuPy's; if there is none, an error that says what holds it."""
-    try:
-        return make()
-    except MemoryError as error:  # CuPy's own error is one
-        raise DeviceMemoryError(f"{what} of {format_bytes(nbytes)} do not fit on the device.\n{_describe()}") from error
+def out_of_memory(what: str, nbytes: int) -> DeviceMemoryError:
+    """An error that says what holds the memory that was asked for."""
+    return DeviceMemoryError(f"{what} of {format_bytes(nbytes)} do not fit on the device.\n{_describe()}")
 
 
 def _describe() -> str:

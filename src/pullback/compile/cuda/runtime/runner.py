@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import operator
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,22 +10,26 @@ from typing import Any
 import numpy as np
 
 from ....arrays.backends import device_context
-from ....arrays.spec import Spec, make_spec
-from ....arrays.tensor import Tensor, wrap
+from ....arrays.spec import Spec
 from ... import cache
 from ...loop_ir import Buffer, Loop, Steps
 from ...schedule.arena import round_up
-from ...target import ARRAY, ARRAYS, CONSTANT, RECORDED, TRACKED, UNTRACKED, Compilation
+from ...target import Compilation
 from ..launch_plan import LaunchPlan, LibraryProduct, NestedPlans
 from .addresses import FLAG_BYTES, NUMBER_BYTES, Addresses
+from .direct_call import make_direct_call
 from .driver import Driver, find_driver
 from .issue import MovableLaunches, Part, PlanIssuer, describe_launches, is_capturable, walk_actions
-from .memory import ALIGNMENT, note_holder, overlap, take_memory, upload
+from .memory import ALIGNMENT, note_holder, out_of_memory, overlap, upload
 from .status import STATUSES
 from .tune import Tuner
 
 #: The most graphs of one program on one stream, and streams that have memory for it.
 MAX_GRAPHS, MAX_STREAMS = 8, 8
+#: More graphs are kept while they have no more than so many nodes in all.
+MAX_NODES = 256
+#: Results that take no more are made ahead, for the next call.
+SMALL_RESULT_BYTES = 1 << 14
 #: The alignment that code assumes of arrays.
 _ARRAY_ALIGNMENT = 16
 #: CuPy's number of the default stream that each thread has for itself.
@@ -52,6 +55,7 @@ class CudaRunner:
         self.driver = find_driver(self.device_id) if driver is None else driver
         with device_context(self.device):
             self.status = STATUSES.new_word(cupy, self.name, bool(self.donated))
+            self.word = self.status.word  # looked at in every call
             self.constants = {b: upload(cupy, b.constant) for b in _find_constants(self.code.plan, self.steps)}
             tuner = Tuner(self)
             self.issuer = PlanIssuer(self.driver, self.code, compilation.options.fast, tuner.choose)
@@ -59,13 +63,17 @@ class CudaRunner:
             tuner.decide_all(self.code.plan)
             self.movable = MovableLaunches(self.code.plan, tuner.choose)
             cupy.cuda.get_current_stream().synchronize()  # constants are there, whatever stream a call is on
-        compilation.launch = describe_launches(self.code.plan)
+        compilation.launch, compilation.scratch = describe_launches(self.code.plan), self.code.plan.scratch_bytes
         self.uses_library = any(isinstance(x, LibraryProduct) for x in walk_actions(self.code.plan))
         self.new_results = [(s.shape, s.dtype) for i, s in enumerate(outs) if i not in self.donated]
         self.result_bytes = sum(s.nbytes for i, s in enumerate(outs) if i not in self.donated)
+        self.has_small_results = bool(self.new_results) and self.result_bytes <= SMALL_RESULT_BYTES
+        self.current_stream, self.launch_graph = cupy.cuda.get_current_stream, self.driver.launch_graph
         self.written = sorted(set(self.donated.values()))
         self.numbers = [i for i, s in enumerate(self.specs) if s.device == "cpu"]
         self.buffers: list[Buffer] = [*self.steps.inputs, *self.steps.new_outputs]
+        # short programs are called from many places of an eager loop, each with addresses of its own
+        self.max_graphs = max(MAX_GRAPHS, MAX_NODES // max(1, len(self.code.plan.actions)))
         self.is_one_graph = bool(self.code.plan.actions) and all(map(is_capturable, self.code.plan.actions))
         self.lock = threading.RLock()
         self.streams: dict[Any, StreamMemory] = {}
@@ -118,20 +126,16 @@ class CudaRunner:
         """The new results for arrays at these addresses and numbers with these bytes, which are as they should be;
         None if arrays overlap that must not.
         """
-        if self.status.word[0]:
+        if self.word[0]:
             STATUSES.check()
-        ndarray = self.cupy.ndarray
-        try:
-            outs = [ndarray(shape, dtype) for shape, dtype in self.new_results]
-        except MemoryError:
-            outs = take_memory(lambda: [ndarray(*x) for x in self.new_results], "results", self.result_bytes)
-        pointers += [out.data.ptr for out in outs]
-        stream: int = self.cupy.cuda.get_current_stream().ptr
+        stream: int = self.current_stream().ptr
         memory = self.streams.get(stream)
         if memory is None or stream == _PER_THREAD:
             memory = self._find_memory(stream)
         # what belongs to one call stays together on its stream, since calls share the arena
         with memory.lock:
+            outs, memory.spare = memory.spare or self._make_results(), None
+            pointers += [out.data.ptr for out in outs]
             if self.numbers:
                 memory.put_numbers(self, pointers, stream)
             parts = memory.graphs.get(key := tuple(pointers))
@@ -139,10 +143,20 @@ class CudaRunner:
                 return outs if self._run_new(memory, key, stream) else None
             for part in parts:
                 if type(part) is int:
-                    self.driver.launch_graph(part, stream)
+                    self.launch_graph(part, stream)
                 else:
                     part(stream)
+            # those of the next call, while the device works
+            if self.has_small_results:
+                memory.spare = self._make_results()
         return outs
+
+    def _make_results(self) -> list[Any]:
+        ndarray = self.cupy.ndarray
+        try:
+            return [ndarray(shape, dtype) for shape, dtype in self.new_results]
+        except MemoryError as error:
+            raise out_of_memory("results", self.result_bytes) from error
 
     def _find_memory(self, stream: int) -> StreamMemory:
         """The memory of this program on a stream: calls on one stream follow each other, those on two may not."""
@@ -170,58 +184,7 @@ class CudaRunner:
 
     def make_call(self, takes: int, results: int = 0, marks: bytes = b"") -> Callable[..., Any]:
         """A direct call; see `DirectCalls`."""
-        ndarray, contiguous = self.cupy.ndarray, _contiguity_of(self.cupy.ndarray)
-        specs = [make_spec(s.shape, s.dtype, s.device) for s in self.specs]
-        wanted = [(spec, spec.shape, spec.dtype) for spec in specs]
-        count, order = len(wanted), self.order if self.donated else None
-        out_specs = [make_spec(s.shape, s.dtype, s.device) for s in self.compilation.out_specs]
-        device, pattern = self.device_id, marks if takes == RECORDED else None
-        current_device, run = self.cupy.cuda.runtime.getDevice, self.call
-
-        def call(*inputs: Any) -> Any:
-            if len(inputs) != count or current_device() != device:
-                return False
-            arrays, pointers, has_tensors, i = [], [], False, 0
-            for x in inputs:
-                spec, shape, dtype = wanted[i]
-                known, mark = False, ARRAY
-                if type(x) is Tensor:
-                    if takes == ARRAYS:
-                        return False
-                    has_tensors, known = True, x.spec is spec
-                    mark = CONSTANT if x.node is None else TRACKED
-                    x = x.value
-                if pattern is None:
-                    if mark == TRACKED and takes == UNTRACKED:
-                        return b""
-                elif mark != pattern[i]:
-                    return b""
-                i += 1
-                arrays.append(x)
-                if type(x) is not ndarray:
-                    if type(x) is not np.ndarray or x.shape or shape or spec.device != "cpu" or x.dtype != dtype:
-                        return False
-                    pointers.append(x.tobytes())
-                    continue
-                data = x.data
-                if not known and (x.shape != shape or x.dtype != dtype or data.device_id != device):
-                    return False
-                if (pointer := data.ptr) & 15 or not contiguous(x):
-                    return False
-                pointers.append(pointer)
-            outs = run(pointers)
-            if outs is None:
-                return False
-            if order is not None:
-                outs = [arrays[i] if i >= 0 else outs[~i] for i in order]
-            if has_tensors:
-                for i in range(results):
-                    outs[i] = wrap(outs[i], out_specs[i])
-            if pattern is not None:
-                outs[results:results] = arrays
-            return outs
-
-        return call
+        return make_direct_call(self, takes, results, marks)
 
 
 class StreamMemory:
@@ -232,14 +195,17 @@ class StreamMemory:
     def __init__(self, runner: CudaRunner, stream: int) -> None:
         sizes = (runner.steps.workspace, runner.code.plan.scratch_bytes, FLAG_BYTES, NUMBER_BYTES * len(runner.specs))
         ends = [*itertools.accumulate(round_up(size, ALIGNMENT) for size in sizes)]
-        make = lambda: runner.cupy.ndarray((ends[-1],), "uint8")  # noqa: E731
-        self.memory = take_memory(make, f"the workspace of {runner.name}", ends[-1])
+        try:
+            self.memory = runner.cupy.ndarray((ends[-1],), "uint8")
+        except MemoryError as error:
+            raise out_of_memory(f"the workspace of {runner.name}", ends[-1]) from error
         start = int(self.memory.data.ptr)
         self.places = [start, *(start + end for end in ends[:-1])]
         self.driver, self.lock = runner.driver, runner.driver.lock_of(stream)
         self.graphs: dict[tuple[int, ...], list[Part]] = {}
         self.seen: dict[tuple[int, ...], None] = {}
         self.floating: tuple[int, ...] | None = None
+        self.spare: list[Any] | None = None
         self.numbers: dict[int, bytes] = {}
         self.constants = {b: a.data.ptr for b, a in runner.constants.items()}
         self.workspace = runner.driver.workspace_of(stream) if runner.uses_library else 0
@@ -265,7 +231,7 @@ class StreamMemory:
         if key in self.seen:
             return self._record(runner, key, at)
         before = next(reversed(self.seen), None) if self.floating is None else self.floating
-        if len(self.seen) >= 4 * MAX_GRAPHS:
+        if len(self.seen) >= 4 * runner.max_graphs:
             del self.seen[next(iter(self.seen))]
         self.seen[key] = None
         if before is None or not runner.is_one_graph:
@@ -285,7 +251,7 @@ class StreamMemory:
     def _record(self, runner: CudaRunner, key: tuple[int, ...], at: Addresses) -> list[Part]:
         """Graphs for addresses; above their limit, the oldest is changed."""
         plan, steps = runner.code.plan, runner.steps
-        if len(self.graphs) >= MAX_GRAPHS:
+        if len(self.graphs) >= runner.max_graphs:
             oldest = next(k for k in self.graphs if k != self.floating)
             parts = self.graphs.pop(oldest)
             if runner.is_one_graph and runner.issuer.update(parts, plan, steps, at):
@@ -309,11 +275,6 @@ def _destroy(driver: Driver, parts: Sequence[Part]) -> None:
     for part in parts:
         if isinstance(part, int):
             driver.destroy_graph(part)
-
-
-def _contiguity_of(ndarray: Any) -> Callable[[Any], bool]:
-    """What says whether an array is contiguous; CuPy's own flag takes a quarter of the time of its flags."""
-    return operator.attrgetter("_c_contiguous" if hasattr(ndarray, "_c_contiguous") else "flags.c_contiguous")
 
 
 def _find_constants(plan: LaunchPlan, steps: Steps) -> set[Buffer]:

@@ -19,7 +19,8 @@ _OUT_OF_RANGE = "an index was out of range for the array it points into."
 class StatusWord(NamedTuple):
     """The word of one program: zero until a launch meets an index out of range."""
 
-    word: Any
+    #: Its bytes, of which reading one is quick.
+    word: memoryview
     address: int
 
 
@@ -45,7 +46,7 @@ class Statuses:
             words, names = self._pages[-1]
             names.append(name + ("\n  Donated arguments may have been overwritten before." if donates else ""))
             word = words[len(names) - 1 : len(names)]
-            return StatusWord(word, int(word.ctypes.data))
+            return StatusWord(memoryview(word).cast("B"), int(word.ctypes.data))
 
     def check(self) -> None:
         """Raise if a launch that is over met an index out of range."""
