@@ -5,6 +5,7 @@ import ctypes
 import itertools
 import math
 
+import cuda_emulator
 import numpy as np
 import pytest
 from cuda_emulator import EMULATED, has_compiler, load_module, run_actions
@@ -13,9 +14,9 @@ import pullback as pb
 from pullback.arrays.trees import flatten
 from pullback.compile import targets
 from pullback.compile.cpu.target import find_cpu_target
-from pullback.compile.cuda.launch_plan import Launch
+from pullback.compile.cuda.launch_plan import Choice, Launch
 from pullback.compile.cuda.preamble import PREAMBLE
-from pullback.compile.cuda.products import library
+from pullback.compile.cuda.products import choose, library
 from pullback.compile.cuda.products.choose import choose_shape, middle_shape, offered_shapes
 from pullback.compile.cuda.products.library import LibraryPlan, can_take
 from pullback.compile.cuda.products.order import conflict
@@ -309,7 +310,7 @@ def make_step(rng, sizes, batch):
 
 
 def launches(jitted, *args):
-    return [a for a in jitted.lower(*args).code.compilation.code.plan.actions if isinstance(a, Launch)]
+    return jitted.lower(*args).code.compilation.code.plan.actions
 
 
 def compare_with_cpu(monkeypatch, f, args, donate=(), tolerance=2e-5):
@@ -421,3 +422,13 @@ def test_factors_and_copies_of_a_products_arguments_are_its_own(monkeypatch):
     found = compare_with_cpu(monkeypatch, lambda x, y: scores(x, y)[0], (x, y))
     assert len(found) == 1
     compare_with_cpu(monkeypatch, pb.grad(lambda x, y: scores(x, y)[1], argnums=(0, 1)), (x, y))
+
+
+@needs_compiler
+@pytest.mark.parametrize("way", [0, 1, -1])
+def test_every_way_of_a_choice_computes_the_same(monkeypatch, way):
+    monkeypatch.setattr(choose, "SMALL_PRODUCT", 0)  # so that the library is tried for all
+    monkeypatch.setattr(cuda_emulator, "WAY", way)
+    args = make_step(np.random.default_rng(15), (20, 16, 12, 8), 24)
+    found = compare_with_cpu(monkeypatch, gelu_step, args, (0,))
+    assert any(isinstance(a, Choice) for a in found)

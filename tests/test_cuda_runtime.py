@@ -15,7 +15,7 @@ if not cuda_emulator.has_compiler():
 
 import fake_cuda_driver  # noqa: E402
 
-from pullback.compile.cuda.runtime import nvrtc  # noqa: E402
+from pullback.compile.cuda.runtime import nvrtc, runner  # noqa: E402
 
 RNG = np.random.default_rng(0)
 X, W = RNG.standard_normal((4, 3)), RNG.standard_normal((3, 2))
@@ -181,7 +181,8 @@ def test_addresses_that_change_are_followed(cupy, driver):
 
 
 @pytest.mark.parametrize("can_update", [True, False])
-def test_few_graphs_are_kept(cupy, driver, can_update):
+def test_few_graphs_are_kept(cupy, driver, can_update, monkeypatch):
+    monkeypatch.setattr(runner, "MAX_NODES", 8)
     driver.can_update = can_update
     compiled = pb.jit(lambda x: pb.sin(x) + 1, donate_argnums=0)
     arrays = [cupy.asarray(X + i) for i in range(12)]

@@ -26,6 +26,8 @@ from .tune import Tuner
 
 #: The most graphs of one program on one stream, and streams that have memory for it.
 MAX_GRAPHS, MAX_STREAMS = 8, 8
+#: More graphs are kept while they have no more than so many nodes in all.
+MAX_NODES = 256
 #: Results that take no more are made ahead, for the next call.
 SMALL_RESULT_BYTES = 1 << 14
 #: The alignment that code assumes of arrays.
@@ -70,6 +72,8 @@ class CudaRunner:
         self.written = sorted(set(self.donated.values()))
         self.numbers = [i for i, s in enumerate(self.specs) if s.device == "cpu"]
         self.buffers: list[Buffer] = [*self.steps.inputs, *self.steps.new_outputs]
+        # short programs are called from many places of an eager loop, each with addresses of its own
+        self.max_graphs = max(MAX_GRAPHS, MAX_NODES // max(1, len(self.code.plan.actions)))
         self.is_one_graph = bool(self.code.plan.actions) and all(map(is_capturable, self.code.plan.actions))
         self.lock = threading.RLock()
         self.streams: dict[Any, StreamMemory] = {}
@@ -227,7 +231,7 @@ class StreamMemory:
         if key in self.seen:
             return self._record(runner, key, at)
         before = next(reversed(self.seen), None) if self.floating is None else self.floating
-        if len(self.seen) >= 4 * MAX_GRAPHS:
+        if len(self.seen) >= 4 * runner.max_graphs:
             del self.seen[next(iter(self.seen))]
         self.seen[key] = None
         if before is None or not runner.is_one_graph:
@@ -247,7 +251,7 @@ class StreamMemory:
     def _record(self, runner: CudaRunner, key: tuple[int, ...], at: Addresses) -> list[Part]:
         """Graphs for addresses; above their limit, the oldest is changed."""
         plan, steps = runner.code.plan, runner.steps
-        if len(self.graphs) >= MAX_GRAPHS:
+        if len(self.graphs) >= runner.max_graphs:
             oldest = next(k for k in self.graphs if k != self.floating)
             parts = self.graphs.pop(oldest)
             if runner.is_one_graph and runner.issuer.update(parts, plan, steps, at):
