@@ -252,8 +252,8 @@ MISTAKES = {
     "dims": (lambda: pb.flip(leaf(3), dims=0), errors.ArgumentTypeError, ["flip", "axis="]),
     "keepdim": (lambda: pb.mean(leaf(3), keepdim=True), errors.ArgumentTypeError, ["mean", "keepdims="]),
     "inplace": (lambda: pb.nn.dropout(leaf(3), inplace=True), errors.ArgumentTypeError, ["Results are always new"]),
-    "a misspelt keyword": (lambda: pb.sum(leaf(3), keepdmis=True), errors.ArgumentTypeError, ["keepdims="]),
-    "an unknown keyword": (lambda: pb.max(leaf(3), weights=1), errors.ArgumentTypeError, ["axis, out, keepdims"]),
+    "a misspelt keyword": (lambda: pb.std(leaf(3), keepdmis=True), errors.ArgumentTypeError, ["keepdims="]),
+    "an unknown keyword": (lambda: pb.softmax(leaf(3), out=1), errors.ArgumentTypeError, ["keywords are axis"]),
     "iteration of a number": (lambda: iter(pb.tensor(1.0)), TypeError, ["0-d", "x.item()"]),
     "size of a float": (lambda: range(pb.tensor(3.0)), TypeError, ["integer", "float64", "int(x)"]),
 }  # fmt: skip

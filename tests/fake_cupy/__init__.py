@@ -18,6 +18,9 @@ import numpy as np
 import scipy.linalg
 import scipy.special
 
+from pullback.arrays.spec import _specs as known_specs
+from pullback.ops.plans import forget_plans
+
 from .array import DEVICES, CUDARuntimeError, Device, FakeCapsule, ndarray, unwrap, wrap
 from .restrictions import ADD_AT, EXTREME_AT, LINALG_MISSING, MISSING, SCIPY_LINALG_MISSING, SPECIAL_MISSING
 
@@ -258,14 +261,24 @@ _modules = _make_modules()
 cupy: Any = _modules["cupy"]
 
 
+def _forget_arrays() -> None:
+    """Forget plans and constants, which are arrays of a real GPU or of the stand-in."""
+    forget_plans()
+    for spec in list(known_specs.values()):
+        if spec.device != "cpu":
+            spec.scalars.clear()
+
+
 @contextlib.contextmanager
 def installed() -> Iterator[Any]:
     """`import cupy` finds the stand-in; afterwards nothing is left of it."""
     before = {name: sys.modules.get(name) for name in _modules}
+    _forget_arrays()
     sys.modules.update(_modules)
     try:
         yield cupy
     finally:
+        _forget_arrays()
         for name, module in before.items():
             if module is None:
                 del sys.modules[name]

@@ -79,18 +79,20 @@ def unknown_keyword(what: str, keyword: str, known: Iterable[str] | None) -> Arg
 
 
 def explains_keywords(function: F) -> F:
-    """A decorator of a function with a parameter `**others`, which calls `refuse_keywords` if there are any: Python's
-    own error would name no keyword of ours, and a wrapper would cost each call. They are no part of the signature.
+    """A decorator of a function that has parameters of PyTorch's names only to refuse them (`dim: None = None`, and
+    `refuse_keywords` if it is not None): Python's own error would not name ours, and a wrapper would cost each call.
+    They are no part of the signature.
     """
     signature = inspect.signature(function)
-    declared = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    declared = [p for p in signature.parameters.values() if (p.kind, p.annotation) != (p.KEYWORD_ONLY, "None")]
     function.__signature__ = signature.replace(parameters=declared)  # type: ignore[attr-defined]
     return function
 
 
-def refuse_keywords(function: Callable[..., Any], others: Iterable[str]) -> None:
-    """Raise the error for the first keyword that a function does not have."""
-    raise unknown_keyword(function.__name__, next(iter(others)), keywords_of(function))
+def refuse_keywords(function: Callable[..., Any], **given: Any) -> None:
+    """Raise the error for the first keyword that was given."""
+    keyword = next(name for name, value in given.items() if value is not None)
+    raise unknown_keyword(function.__name__, keyword, keywords_of(function))
 
 
 def keywords_of(function: Callable[..., Any]) -> list[str]:

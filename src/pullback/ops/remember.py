@@ -6,6 +6,7 @@ parameters alone, so it is found once, by running the function on probes, and st
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -57,9 +58,8 @@ class Outcomes:
 
     def of(self, function: F) -> F:
         """Say whose calls these are; its first parameter is the array."""
-        code = function.__code__
         self._function = function
-        named = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+        _, *named = inspect.signature(function).parameters
         self._names = tuple([name for name in named if name != "out"])  # which is refused
         function.outcomes = self  # type: ignore[attr-defined]
         return function

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Never
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -169,7 +169,7 @@ def partition(x: Any, /, kth: Any, axis: int | None = -1) -> Any:
 @to_pair
 @explains_keywords
 def topk(
-    x: Any, k: int, /, *, axis: int = -1, largest: bool = True, sorted: bool = True, **others: Never
+    x: Any, k: int, /, *, axis: int = -1, largest: bool = True, sorted: bool = True, dim: None = None
 ) -> tuple[Any, Any]:
     """The k greatest (or least) elements along an axis and their indices; of equal ones the first.
 
@@ -178,8 +178,8 @@ def topk(
     >>> values, indices
     (array([3., 2.]), array([0, 2]))
     """
-    if others:
-        refuse_keywords(topk, others)
+    if dim is not None:
+        refuse_keywords(topk, dim=dim)
     x, axis = _flatten_or_axis(x, axis, "topk")
     k = as_integer(k, "topk: k")
     if not 0 <= k <= shape(x)[axis]:

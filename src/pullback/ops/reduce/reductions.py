@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 
@@ -83,8 +83,8 @@ _sum_outcomes = Outcomes()
 
 
 @of_array
-@explains_keywords
 @_sum_outcomes.of
+@explains_keywords
 def sum(
     x: Any,
     /,
@@ -95,7 +95,8 @@ def sum(
     *,
     initial: Any = None,
     where: Any = None,
-    **others: Never,
+    dim: None = None,
+    keepdim: None = None,
 ) -> Any:
     """The sum over some axes, or over all; of the elements where `where` holds, and with `initial` added.
 
@@ -103,8 +104,8 @@ def sum(
     >>> pb.sum(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
     array([4., 6.])
     """
-    if others:
-        refuse_keywords(sum, others)
+    if dim is not None or keepdim is not None:
+        refuse_keywords(sum, dim=dim, keepdim=keepdim)
     if out is not None:
         raise _out_error("sum")
     if type(x) is Tensor and (run := _sum_outcomes.find(x, axis, dtype, keepdims, initial, where)) is not None:
@@ -139,7 +140,8 @@ def mean(
     keepdims: bool = False,
     *,
     where: Any = None,
-    **others: Never,
+    dim: None = None,
+    keepdim: None = None,
 ) -> Any:
     """The mean over some axes, or over all; of the elements where `where` holds.
 
@@ -147,8 +149,8 @@ def mean(
     >>> pb.mean(np.array([1.0, 2.0, 6.0]))
     array(3.)
     """
-    if others:
-        refuse_keywords(mean, others)
+    if dim is not None or keepdim is not None:
+        refuse_keywords(mean, dim=dim, keepdim=keepdim)
     if (
         type(x) is Tensor
         and x.spec.plain is not None
@@ -331,8 +333,8 @@ _prod_outcomes = Outcomes()
 
 
 @of_array
-@explains_keywords
 @_prod_outcomes.of
+@explains_keywords
 def prod(
     x: Any,
     /,
@@ -343,7 +345,8 @@ def prod(
     *,
     initial: Any = None,
     where: Any = None,
-    **others: Never,
+    dim: None = None,
+    keepdim: None = None,
 ) -> Any:
     """The product over some axes, or over all; every derivative is correct at zeros too.
 
@@ -351,8 +354,8 @@ def prod(
     >>> pb.prod(np.array([2.0, 3.0, 4.0]))
     array(24.)
     """
-    if others:
-        refuse_keywords(prod, others)
+    if dim is not None or keepdim is not None:
+        refuse_keywords(prod, dim=dim, keepdim=keepdim)
     if out is not None:
         raise _out_error("prod")
     if type(x) is Tensor and (run := _prod_outcomes.find(x, axis, dtype, keepdims, initial, where)) is not None:
@@ -425,8 +428,8 @@ _max_outcomes = Outcomes()
 
 
 @of_array
-@explains_keywords
 @_max_outcomes.of
+@explains_keywords
 def max(
     x: Any,
     /,
@@ -436,7 +439,8 @@ def max(
     *,
     initial: Any = None,
     where: Any = None,
-    **others: Never,
+    dim: None = None,
+    keepdim: None = None,
 ) -> Any:
     """The greatest element over some axes, or over all; ties share the cotangent evenly.
 
@@ -444,8 +448,8 @@ def max(
     >>> pb.max(np.array([[1.0, 5.0], [7.0, 2.0]]), axis=1)
     array([5., 7.])
     """
-    if others:
-        refuse_keywords(max, others)
+    if dim is not None or keepdim is not None:
+        refuse_keywords(max, dim=dim, keepdim=keepdim)
     if out is not None:
         raise _out_error("max")
     if type(x) is Tensor and (run := _max_outcomes.find(x, axis, keepdims, initial, where)) is not None:
@@ -457,8 +461,8 @@ _min_outcomes = Outcomes()
 
 
 @of_array
-@explains_keywords
 @_min_outcomes.of
+@explains_keywords
 def min(
     x: Any,
     /,
@@ -468,7 +472,8 @@ def min(
     *,
     initial: Any = None,
     where: Any = None,
-    **others: Never,
+    dim: None = None,
+    keepdim: None = None,
 ) -> Any:
     """The least element over some axes, or over all; ties share the cotangent evenly.
 
@@ -476,8 +481,8 @@ def min(
     >>> pb.min(np.array([3.0, 1.0]))
     array(1.)
     """
-    if others:
-        refuse_keywords(min, others)
+    if dim is not None or keepdim is not None:
+        refuse_keywords(min, dim=dim, keepdim=keepdim)
     if out is not None:
         raise _out_error("min")
     if type(x) is Tensor and (run := _min_outcomes.find(x, axis, keepdims, initial, where)) is not None:
@@ -558,9 +563,11 @@ def _position_function(name: str) -> Any:
         samples=normal_samples([(3,), (2, 3)], axis=[0, 1], keepdims=[False, True]),
     )
 
-    def position(x: Any, /, axis: int | None = None, *, keepdims: bool = False, **others: Never) -> Any:
-        if others:
-            refuse_keywords(position, others)
+    def position(
+        x: Any, /, axis: int | None = None, *, keepdims: bool = False, dim: None = None, keepdim: None = None
+    ) -> Any:
+        if dim is not None or keepdim is not None:
+            refuse_keywords(position, dim=dim, keepdim=keepdim)
         x = as_value(x)
         if axis is not None:
             return apply(op, x, axis=normalize_axis(axis, ndim(x), name), keepdims=bool(keepdims))
@@ -596,30 +603,34 @@ _any, _all = _truth_op("any"), _truth_op("all")
 
 @of_array
 @explains_keywords
-def any(x: Any, /, axis: Any = None, *, keepdims: bool = False, where: Any = None, **others: Never) -> Any:
+def any(
+    x: Any, /, axis: Any = None, *, keepdims: bool = False, where: Any = None, dim: None = None, keepdim: None = None
+) -> Any:
     """Whether any element is not zero.
 
     >>> import numpy as np, pullback as pb
     >>> bool(pb.any(np.array([False, True])))
     True
     """
-    if others:
-        refuse_keywords(any, others)
+    if dim is not None or keepdim is not None:
+        refuse_keywords(any, dim=dim, keepdim=keepdim)
     x = as_value(x) if where is None else _fill_masked(as_value(x), where, False)
     return apply(_any, x, axis=normalize_axes(axis, ndim(x), "any"), keepdims=bool(keepdims))
 
 
 @of_array
 @explains_keywords
-def all(x: Any, /, axis: Any = None, *, keepdims: bool = False, where: Any = None, **others: Never) -> Any:
+def all(
+    x: Any, /, axis: Any = None, *, keepdims: bool = False, where: Any = None, dim: None = None, keepdim: None = None
+) -> Any:
     """Whether every element is not zero.
 
     >>> import numpy as np, pullback as pb
     >>> bool(pb.all(np.array([False, True])))
     False
     """
-    if others:
-        refuse_keywords(all, others)
+    if dim is not None or keepdim is not None:
+        refuse_keywords(all, dim=dim, keepdim=keepdim)
     x = as_value(x) if where is None else _fill_masked(as_value(x), where, True)
     return apply(_all, x, axis=normalize_axes(axis, ndim(x), "all"), keepdims=bool(keepdims))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 
@@ -78,15 +78,15 @@ def _as_values(arrays: Any, what: str, axis: Any = None) -> list[Any]:
 
 @of_sequence
 @explains_keywords
-def concat(arrays: Any, /, axis: int | None = 0, *, dtype: Any = None, **others: Never) -> Any:
+def concat(arrays: Any, /, axis: int | None = 0, *, dtype: Any = None, dim: None = None) -> Any:
     """Arrays joined along an axis; with `axis=None`, all flattened first.
 
     >>> import numpy as np, pullback as pb
     >>> pb.concat([np.array([1, 2]), np.array([3])])
     array([1, 2, 3])
     """
-    if others:
-        refuse_keywords(concat, others)
+    if dim is not None:
+        refuse_keywords(concat, dim=dim)
     kind = type(arrays)
     if (kind is list or kind is tuple) and (run := _concat_outcomes.find(arrays, axis, dtype)) is not None:
         return run(*arrays)
@@ -181,15 +181,15 @@ _flip = linear(
 
 @of_array
 @explains_keywords
-def flip(x: Any, /, axis: Any = None, **others: Never) -> Any:
+def flip(x: Any, /, axis: Any = None, *, dims: None = None) -> Any:
     """The elements in reverse order along some axes, or along all.
 
     >>> import numpy as np, pullback as pb
     >>> pb.flip(np.array([1, 2, 3]))
     array([3, 2, 1])
     """
-    if others:
-        refuse_keywords(flip, others)
+    if dims is not None:
+        refuse_keywords(flip, dims=dims)
     x = as_value(x)
     return apply(_flip, x, axis=normalize_axes(axis, ndim(x), "flip"))
 
@@ -205,15 +205,15 @@ _roll: Op = linear(
 
 @of_array
 @explains_keywords
-def roll(x: Any, /, shift: Any, axis: Any = None, **others: Never) -> Any:
+def roll(x: Any, /, shift: Any, axis: Any = None, *, dims: None = None) -> Any:
     """The elements shifted cyclically along axes; without `axis`, flattened.
 
     >>> import numpy as np, pullback as pb
     >>> pb.roll(np.arange(4), 1)
     array([3, 0, 1, 2])
     """
-    if others:
-        refuse_keywords(roll, others)
+    if dims is not None:
+        refuse_keywords(roll, dims=dims)
     x = as_value(x)
     if axis is None:
         return reshaping.reshape(roll(reshaping.reshape(x, (-1,)), shift, axis=0), shape(x))

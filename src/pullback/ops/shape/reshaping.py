@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from operator import methodcaller
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 
@@ -247,17 +247,17 @@ _squeeze_outcomes = Outcomes()
 
 
 @of_array
-@explains_keywords
 @_squeeze_outcomes.of
-def squeeze(x: Any, /, axis: Any = None, **others: Never) -> Any:
+@explains_keywords
+def squeeze(x: Any, /, axis: Any = None, *, dim: None = None) -> Any:
     """Without the named axes of size one; without `axis`, without any of them.
 
     >>> import numpy as np, pullback as pb
     >>> pb.squeeze(np.zeros((1, 3, 1)), axis=0).shape
     (3, 1)
     """
-    if others:
-        refuse_keywords(squeeze, others)
+    if dim is not None:
+        refuse_keywords(squeeze, dim=dim)
     if type(x) is Tensor and (run := _squeeze_outcomes.find(x, axis)) is not None:
         return run(x)
     x = as_value(x)
