@@ -30,6 +30,8 @@ from pullback.errors import IndexingError
 
 __all__ = ["EMULATED", "EmulatedRunner", "has_compiler", "run_actions", "run_code"]
 
+#: Which way of a choice is gone.
+WAY = -1
 HEADER = Path(__file__).with_name("cuda_emulator.hpp")
 FLAGS = ["-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing", "-w"]
 #: What makes a kernel's threads wait for each other, directly or in a device function.
@@ -138,9 +140,8 @@ class _Run:
         elif isinstance(action, LibraryProduct):
             _multiply(action, flat)
         elif isinstance(action, Choice):
-            for way in action.ways[-1:]:
-                for part in way:
-                    self.action(part, memory, arena, nested)
+            for part in action.ways[WAY]:
+                self.action(part, memory, arena, nested)
         elif isinstance(action, HostCall):
             action.step.run(flat)
         else:

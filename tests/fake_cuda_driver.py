@@ -15,6 +15,7 @@ import numpy as np
 from pullback.compile.cuda.products import eager as eager_products
 from pullback.compile.cuda.runtime import eager_launch, link, runner
 from pullback.compile.reference.interpreter import product_operands
+from pullback.ops.plans import forget_plans
 
 __all__ = ["FakeDriver", "installed"]
 
@@ -97,6 +98,9 @@ class FakeDriver:
         wrong = library.emulate_launch(code, given, len(pointers), ctypes.byref(numbers), block, waits)
         assert not wrong, wrong
 
+    def library_version(self):
+        return 1
+
     def make_product(self, action, alignments):
         product = action.product
         left, right = product_operands(product)
@@ -151,6 +155,9 @@ class FakeDriver:
     def write(self, address, data, stream):
         ctypes.memmove(address, data, len(data))
 
+    def fill(self, address, value, count, stream):
+        ctypes.memset(address, value, count)
+
     def flat_array(self, address, size, dtype):
         return fake_cupy.wrap(_flat(address, size, dtype))
 
@@ -194,4 +201,7 @@ def installed():
         mock.patch.dict(eager_products._plans, clear=True),
         mock.patch.object(link, "why_unavailable", return_value=""),
     ):
-        yield cupy, driver
+        try:
+            yield cupy, driver
+        finally:
+            forget_plans()  # they hold kernels of this driver

@@ -76,8 +76,8 @@ WITH = {
     "nn.fractional_max_pool2d": {"key": KEY}, "nn.fractional_max_pool3d": {"key": KEY},
 }  # fmt: skip
 #: Functions that take nothing.
-BARE = ("detect_anomaly", "enable_grad", "get_num_threads", "inference_mode", "is_grad_enabled", "no_grad",
-        "random.state")  # fmt: skip
+BARE = ("detect_anomaly", "enable_grad", "get_matmul_precision", "get_num_threads", "inference_mode",
+        "is_grad_enabled", "no_grad", "random.state")  # fmt: skip
 
 
 @functools.wraps(pb.jit)

@@ -192,6 +192,18 @@ def test_donated_arguments_in_all_layouts():
     check(tensor, X)  # a tensor is never overwritten
 
 
+@pytest.mark.parametrize("columns", [1, 3, 5, 9])
+def test_a_donated_vector_is_updated_once(columns):
+    """Rows are dealt out to warps; threads that have none left must not take the last one again."""
+    z, b = (RNG.normal(size=s).astype("f4") for s in ((7, columns), (columns,)))
+
+    def update(b, z):
+        new = b - 0.5 * pb.sum(z * z, axis=0)
+        return new, z * new
+
+    check(pb.jit(update, donate_argnums=0)(*on_gpu([b, z])), update(b, z))
+
+
 def test_threads_on_one_stream_do_not_meet():
     compiled = pb.jit(lambda a: pb.softmax(pb.sin(a) @ a.T, axis=0) * 2)
     wanted = [pb.softmax(np.sin(X + i) @ (X + i).T, axis=0) * 2 for i in range(4)]

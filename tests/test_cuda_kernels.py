@@ -17,7 +17,10 @@ from test_random_graphs import tried
 import pullback as pb
 from pullback.arrays.trees import flatten
 from pullback.compile import targets
+from pullback.compile.cuda.kernel.render import render_kernel
 from pullback.compile.cuda.launch_plan import Choice, Launch, NestedPlans
+from pullback.compile.cuda.side_by_side import MAX_SHARED_BYTES, count_shared_bytes
+from pullback.compile.loop_ir import Buffer, Kernel, Store, load_line
 from pullback.errors import IndexingError
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="the text is compiled by g++")
@@ -224,6 +227,24 @@ def test_an_index_out_of_range_is_noted():
     for f, index in cases:
         with pytest.raises(IndexingError):
             pb.jit(f)(X, index)
+
+
+def test_large_arrays_have_wide_indices():
+    for size, wanted in ((1 << 10, "int"), (1 << 16, "long long")):
+        source, target = (Buffer(kind, size * size, np.dtype(np.float32)) for kind in ("input", "output"))
+        load = load_line(source, (size, 1))
+        (launch,) = render_kernel(Kernel((size, size), 0, [load], [Store(load, target, (size, 1))]), {})
+        assert f"using I = {wanted};" in launch.text
+
+
+def test_launches_share_no_more_than_the_shared_memory_of_a_function():
+    f, args = lambda *xs: [pb.permute_dims(x, (1, 0)) * 2 for x in xs], [normal(130 + i, 140) for i in range(16)]
+    texts = launches_of(f, *args)
+    sizes = [count_shared_bytes(text) for text in texts]
+    assert sum(sizes) == 16 * 32 * 33 * 8 > MAX_SHARED_BYTES
+    assert len(texts) < 16
+    assert max(sizes) <= MAX_SHARED_BYTES
+    compare(f, *args)
 
 
 # The same bits whatever the order of blocks and threads

@@ -5,6 +5,7 @@ import ctypes
 import itertools
 import math
 
+import cuda_emulator
 import numpy as np
 import pytest
 from cuda_emulator import EMULATED, has_compiler, load_module, run_actions
@@ -13,9 +14,9 @@ import pullback as pb
 from pullback.arrays.trees import flatten
 from pullback.compile import targets
 from pullback.compile.cpu.target import find_cpu_target
-from pullback.compile.cuda.launch_plan import Launch
+from pullback.compile.cuda.launch_plan import Choice, Launch
 from pullback.compile.cuda.preamble import PREAMBLE
-from pullback.compile.cuda.products import library
+from pullback.compile.cuda.products import choose, library
 from pullback.compile.cuda.products.choose import choose_shape, middle_shape, offered_shapes
 from pullback.compile.cuda.products.library import LibraryPlan, can_take
 from pullback.compile.cuda.products.order import conflict
@@ -31,7 +32,7 @@ from pullback.compile.loop_ir import Buffer, Kernel, KernelLine, Layout, Product
 
 needs_compiler = pytest.mark.skipif(not has_compiler(), reason="the emulator needs g++")
 SHAPES = [
-    TensorShape(1, 1, (1, 1, 1)), TensorShape(1, 1, (1, 1, 4)), TensorShape(2, 2, (1, 1, 2)),
+    TensorShape(1, 1, (1, 1, 1)), TensorShape(1, 1, (1, 1, 4)), TensorShape(2, 4, (1, 1, 2)),
     TensorShape(2, 4, (2, 2, 1), 16), TensorShape(1, 2, (2, 1, 2), 32), TensorShape(1, 1, (1, 2, 1), 8),
     PlainShape(1, 1), PlainShape(2, 4),
 ]  # fmt: skip
@@ -43,9 +44,9 @@ def strided(layout, flat):
     return np.lib.stride_tricks.as_strided(flat[layout.offset :], layout.shape, strides)
 
 
-def matrices(rng, batch, rows, columns, order, dtype):
+def matrices(rng, batch, rows, columns, order, dtype, gaps):
     """A matrix for each element of a batch with values: in some order, with gaps, from an offset, perhaps repeated."""
-    gap, offset = int(rng.integers(0, 3)), int(rng.integers(0, 5))
+    gap, offset = (int(rng.integers(0, 3)), int(rng.integers(0, 5))) if gaps else (0, 0)
     strides = {
         "rows": (rows * (columns + gap), columns + gap, 1),
         "columns": (columns * (rows + gap), 1, rows + gap),
@@ -60,13 +61,13 @@ def matrices(rng, batch, rows, columns, order, dtype):
 class Case:
     """A product, its memory, and what it should be."""
 
-    def __init__(self, rng, sizes, orders, dtype="float32", alpha=1.0, beta=0.0):
+    def __init__(self, rng, sizes, orders, dtype="float32", alpha=1.0, beta=0.0, gaps=True):
         batch, m, k, n = sizes
         out, left, right = orders
         found = [
-            matrices(rng, batch, m, n, out, dtype),
-            matrices(rng, batch, m, k, left, dtype),
-            matrices(rng, batch, k, n, right, dtype),
+            matrices(rng, batch, m, n, out, dtype, gaps),
+            matrices(rng, batch, m, k, left, dtype, gaps),
+            matrices(rng, batch, k, n, right, dtype, gaps),
         ]
         (self.out, _), (left, _), (right, _) = found
         self.product = Product(self.out, left, right, alpha, beta)
@@ -127,6 +128,23 @@ def test_warps_share_k_and_large_products_are_left_to_the_library():
     assert [middle_shape(square(64, k, 64)).warps[2] for k in (8, 128, 1024)] == [1, 4, 8]
     assert len(offered_shapes(square(512, 256, 512))) == 1
     assert offered_shapes(square(1024, 512, 1024)) == []
+
+
+@needs_compiler
+def test_vectors_are_loaded_where_memory_has_them():
+    rng, orders = np.random.default_rng(14), list(itertools.product(("rows", "columns"), repeat=2))
+    cases = []
+    for (left, right), (m, k, n) in itertools.product(orders, ((40, 36, 44), (64, 128, 32), (4, 20, 8))):
+        case = Case(rng, (2, m, k, n), ("rows", left, right), gaps=False)
+        cases.append((case, TensorShape(2, 4, (1, 1, 1 + k // 32)), 3))
+    texts = [render_tile(c.product, store_product(c.product), shape, 3).text for c, shape, _ in cases]
+    assert all("load_left" in text for text in texts)
+    run_tiles(cases)
+    for case, shape, _ in cases:
+        assert case.error() < 5e-7, (case.product, shape)
+    product = cases[0][0].product
+    text = render_tile(product, store_product(product), cases[0][1], 3, {product.left.buffer: 4}).text
+    assert "load_left" not in text
 
 
 @needs_compiler
@@ -292,7 +310,7 @@ def make_step(rng, sizes, batch):
 
 
 def launches(jitted, *args):
-    return [a for a in jitted.lower(*args).code.compilation.code.plan.actions if isinstance(a, Launch)]
+    return jitted.lower(*args).code.compilation.code.plan.actions
 
 
 def compare_with_cpu(monkeypatch, f, args, donate=(), tolerance=2e-5):
@@ -404,3 +422,13 @@ def test_factors_and_copies_of_a_products_arguments_are_its_own(monkeypatch):
     found = compare_with_cpu(monkeypatch, lambda x, y: scores(x, y)[0], (x, y))
     assert len(found) == 1
     compare_with_cpu(monkeypatch, pb.grad(lambda x, y: scores(x, y)[1], argnums=(0, 1)), (x, y))
+
+
+@needs_compiler
+@pytest.mark.parametrize("way", [0, 1, -1])
+def test_every_way_of_a_choice_computes_the_same(monkeypatch, way):
+    monkeypatch.setattr(choose, "SMALL_PRODUCT", 0)  # so that the library is tried for all
+    monkeypatch.setattr(cuda_emulator, "WAY", way)
+    args = make_step(np.random.default_rng(15), (20, 16, 12, 8), 24)
+    found = compare_with_cpu(monkeypatch, gelu_step, args, (0,))
+    assert any(isinstance(a, Choice) for a in found)

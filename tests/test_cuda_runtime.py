@@ -15,6 +15,8 @@ if not cuda_emulator.has_compiler():
 
 import fake_cuda_driver  # noqa: E402
 
+from pullback.compile.cuda.runtime import nvrtc, runner  # noqa: E402
+
 RNG = np.random.default_rng(0)
 X, W = RNG.standard_normal((4, 3)), RNG.standard_normal((3, 2))
 
@@ -179,7 +181,8 @@ def test_addresses_that_change_are_followed(cupy, driver):
 
 
 @pytest.mark.parametrize("can_update", [True, False])
-def test_few_graphs_are_kept(cupy, driver, can_update):
+def test_few_graphs_are_kept(cupy, driver, can_update, monkeypatch):
+    monkeypatch.setattr(runner, "MAX_NODES", 8)
     driver.can_update = can_update
     compiled = pb.jit(lambda x: pb.sin(x) + 1, donate_argnums=0)
     arrays = [cupy.asarray(X + i) for i in range(12)]
@@ -307,18 +310,20 @@ def test_ops_between_graphs(cupy, driver):
 
 
 def test_adam_compiled_for_its_parameters(cupy):
-    def train(array, **options):
-        net = pb.nn.Linear(3, 2)
+    def train(array, device, **options):
+        net = pb.nn.Linear(3, 2).to(device)
         net.load_state_dict({"weight": array(W.T), "bias": array(np.zeros(2))})
         optimizer = pb.optim.Adam(net, lr=0.1, **options)
+        x = array(X.astype(np.float32))
         for _ in range(4):
             optimizer.zero_grad()
-            pb.sum(net(pb.tensor(array(X))) ** 2).backward()
+            pb.sum(net(pb.tensor(x)) ** 2).backward()
             optimizer.step()
+        assert all(p.device == device for p in net.parameters())
         return [to_numpy(p) for p in net.parameters()]
 
-    for found, wanted in zip(train(cupy.asarray, jit=True), train(np.array, jit=False), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-10)
+    for found, wanted in zip(train(cupy.asarray, "cuda:0", jit=True), train(np.array, "cpu", jit=False), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4)
 
 
 # Errors and what is shown
@@ -392,3 +397,76 @@ def test_a_memory_budget_is_kept(cupy):
 def test_calls_are_checked_against_the_reference(cupy):
     f = pb.grad(loss)
     assert_same(pb.jit(f, check=True)(*on_gpu(cupy, W, X)), f(W, X))
+
+
+# NVRTC, with a stand-in that compiles nothing
+
+
+class FakeNvrtc:
+    """CuPy's binding as far as it is used; texts with `#error` are refused."""
+
+    class NVRTCError(Exception):
+        pass
+
+    def __init__(self):
+        self.compiled = []
+
+    def getVersion(self):
+        return 13, 0
+
+    def createProgram(self, text, name, headers, names):
+        return text
+
+    def compileProgram(self, text, options):
+        assert "--fmad=false" in options
+        if "#error" in text:
+            raise self.NVRTCError("NVRTC_ERROR_COMPILATION")
+        self.compiled.append(text)
+
+    def getCUBIN(self, text):
+        return text.encode()
+
+    def getProgramLog(self, text):
+        return "line 1: an error"
+
+    def destroyProgram(self, text):
+        pass
+
+
+@pytest.fixture
+def compiler(monkeypatch, tmp_path):
+    found = FakeNvrtc()
+    monkeypatch.setenv("PULLBACK_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(nvrtc, "load_nvrtc", lambda: found)
+    monkeypatch.setattr(nvrtc.os, "cpu_count", lambda: 3)
+    return found
+
+
+def kernels_text(count):
+    return "template <class T> struct shared {};\n" + "".join(
+        f'extern "C" __global__ void __launch_bounds__(64) kernel{i}(float* x) {{ x[{i}] = f(x); }}\n'
+        for i in range(count)
+    )
+
+
+def test_a_module_is_compiled_in_parts_that_have_every_kernel_once(compiler):
+    parts, source = nvrtc.compile_parts(kernels_text(14), "sm_90", False)
+    assert source == "the compiler"
+    assert sorted(name for names, _ in parts for name in names) == sorted(f"kernel{i}" for i in range(14))
+    assert len(parts) == len(compiler.compiled) == 3
+    for names, cubin in parts:
+        text = cubin.decode()
+        assert text.startswith("template")
+        assert all((f"kernel{i}(" in text) == (f"kernel{i}" in names) for i in range(14))
+
+
+def test_machine_code_is_found_on_disk(compiler):
+    assert nvrtc.compile_parts(kernels_text(2), "sm_90", False)[1] == "the compiler"
+    assert nvrtc.compile_parts(kernels_text(2), "sm_90", False)[1] == "the disk cache"
+    assert nvrtc.compile_parts(kernels_text(2), "sm_80", False)[1] == "the compiler"
+    assert len(compiler.compiled) == 2
+
+
+def test_what_is_refused_is_shown(compiler):
+    with pytest.raises(nvrtc.CudaCompileError, match=r"(?s)NVRTC refused .*line 1: an error"):
+        nvrtc.compile_parts("#error\n" + kernels_text(1), "sm_90", False)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import numpy_calls
 import pytest
 from fake_cupy.array import FakeCapsule
 from gpu import REAL, cupy, installed_cupy  # noqa: F401
@@ -103,6 +104,41 @@ def test_writing_to_elements():
     assert y.tolist() == [3.0, 0.0, 5.0, 4.0]
     pb.sum(y * y).backward()
     assert x.grad.tolist() == [0.0, 0.0, 0.0, 8.0]
+
+
+def test_what_is_assigned_stays_on_the_device():
+    x = on_gpu(1.0, 2.0)
+    y = x * 1.0
+    assert y.fill_(3.0).device == "cuda:0"
+    x.grad = pb.ones(2, device="cuda")
+    with pytest.raises(DeviceError, match="grad"):
+        x.grad = np.ones(2)
+    net = pb.nn.Linear(2, 1).cuda()
+    net.load_state_dict(pb.nn.Linear(2, 1).state_dict())
+    assert {p.device for p in net.parameters()} == {"cuda:0"}
+
+
+#: Functions that CuPy lacks, beside those that say so themselves.
+ELSEWHERE = ("histogram", "isin", "vecmat")
+
+
+@pytest.mark.skipif(REAL, reason="each call would compile a kernel")
+@pytest.mark.parametrize(("kind", "expression"), numpy_calls.calls(numpy_calls.SMOOTH)[::2])
+def test_calls_of_numpy(kind, expression):
+    """The result on a GPU, on the GPU; or an error that names the op: constants of NumPy are in some expressions."""
+    if any(name in expression for name in ELSEWHERE):
+        return
+    x = numpy_calls.ARRAYS[kind]
+    names = {k: cupy.asarray(v) if isinstance(v, np.ndarray) else v for k, v in numpy_calls.NAMES.items()}
+    try:
+        found = eval(expression, dict(names, x=pb.tensor(cupy.asarray(x))))
+    except DeviceError:
+        return
+    expected = numpy_calls.run(expression, pb.tensor(x))
+    for one, other in zip(pb.tree.leaves(found), pb.tree.leaves(expected), strict=True):
+        if isinstance(other, pb.Tensor):
+            assert one.device == "cuda:0"
+            np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-9, atol=1e-12)
 
 
 def test_conditions_that_are_plain_numbers():

@@ -11,7 +11,7 @@ import pullback as pb
 
 pytest.importorskip("sphinx")
 EXTENSIONS = Path(__file__).resolve().parent.parent / "docs" / "_extensions"
-ENTRY = re.compile(r"^`{6}\{py:\w+\} ([\w.]+)", re.MULTILINE)
+ENTRY = re.compile(r"^`{6}\{py:\w+\} (\w+).*\n:module: ([\w.]+)$", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def public(reference):
 
 
 def test_every_public_name_is_described_once(pages, public):
-    described = [name for text in pages.values() for name in ENTRY.findall(text)]
+    described = [f"{module}.{name}" for text in pages.values() for name, module in ENTRY.findall(text)]
     assert sorted(described) == sorted(public.things)
     assert {
         f"pullback.{name}" for name in pb.__all__ if not inspect.ismodule(getattr(pb, name))
@@ -50,7 +50,7 @@ def test_functions_and_classes_have_pages_of_their_own(pages, public):
     own = {name for name in public.things if public.page_of(name)}
     assert {public.page_of(name) for name in own} == {page for page in pages if "/" in page}
     for name in own:
-        assert ENTRY.findall(pages[public.page_of(name)]) == [name]
+        assert [f"{module}.{last}" for last, module in ENTRY.findall(pages[public.page_of(name)])] == [name]
     for name in public.things.keys() - own:
         thing = public.things[name]
         is_callable = inspect.isroutine(thing) or inspect.isclass(thing)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.compile.loop_ir import Kernel, Product
+from pullback.compile.loop_ir import Host, Kernel, Product
 
 rng = np.random.default_rng(0)
 
@@ -351,3 +351,14 @@ def test_what_follows_a_sum_shares_its_launch(gpu, name, donated):
     given = gpu.asarray(b), gpu.asarray(x)
     assert len(jitted.lower(*given)._compilation().code.plan.actions) <= most
     np.testing.assert_allclose(jitted(*given).get(), f(b, x), rtol=1e-12, atol=1e-12)
+
+
+def test_attention_by_blocks_is_native():
+    """No op is left to NumPy, and the weights of one block make room for those of the next."""
+    q, k, v = (rng.normal(size=(64, 8)) for _ in range(3))
+    f = pb.jit(lambda q, k, v: pb.nn.scaled_dot_product_attention(q, k, v, is_causal=True, block_size=8))
+    planned = f.lower(q, k, v)._compilation().planned
+    assert not count(planned.steps, Host)
+    assert planned.arena < 64 * 64 * 8
+    scores = np.where(np.tril(np.ones((64, 64), bool)), q @ k.T / np.sqrt(8), -np.inf)
+    np.testing.assert_allclose(f(q, k, v), softmax_rows(scores) @ v, rtol=1e-12, atol=1e-12)

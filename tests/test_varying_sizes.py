@@ -122,7 +122,8 @@ PROGRAMS = {
     "depth": (lambda x, y: pb.transpose(x) @ y, rows((24,), (17,)), 4),
     "dot": (lambda x, y: x @ y, rows((), ()), 4),
     "columns": (lambda x: FIXED @ pb.transpose(x), rows((3,)), 4),
-    "gather": (lambda x: pb.sum(pb.sin(x)[np.array([0, -1, 0])] ** 2), rows((5,)), 3),
+    # of many rows, those that are picked are computed alone: a second form of the program
+    "gather": (lambda x: pb.sum(pb.sin(x)[np.array([0, -1, 0])] ** 2), rows((5,)), 5),
     "scatter": (pb.grad(lambda x: pb.sum(x[np.array([0, -1, 0])] ** 3)), rows((5,)), 3),
     "joined": (lambda x: pb.concatenate([x, 2 * x, x[1:]]), rows((3,)), 4),
     "each row": (lambda x: pb.vmap(lambda a: pb.sum(pb.tanh(FIXED @ a @ FIXED)))(x), rows((3, 3)), 4),

@@ -75,7 +75,7 @@ def basics(cp):
     attempt("status word in pinned memory", lambda: (cp.cuda.runtime.deviceSynchronize(), int(word[0]))[1])
     attempt("update it", lambda: d.update_graph(made[0], lambda s: [d.launch(*args, s) for _ in range(5)]))
     attempt("read, write", lambda: (d.write(x.data.ptr, b"\0\0\x80\x3f", stream), d.read(x.data.ptr, 4, stream))[1])
-    attempt("time of it", lambda: d.time(lambda: d.launch_graph(made[0], stream), stream))
+    attempt("time of it", lambda: d.time(lambda: d.launch_graph(made[0], stream)))
     sync = cp.cuda.get_current_stream().synchronize
     attempt("us: launch", lambda: best(lambda: d.launch(*args, stream), sync))
     attempt("us: graph of 5", lambda: best(lambda: d.launch_graph(made[0], stream), sync))

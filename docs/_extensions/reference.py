@@ -218,11 +218,11 @@ def small_entry(name: str, public: Public) -> str:
     """What has no page of its own."""
     thing = public.things[name]
     if is_error(thing):
-        return block("py:exception", name, markdown(thing))
+        return public_block("py:exception", name, "", markdown(thing))
     if is_value(thing):
-        return block("py:data", name, thing.doc if isinstance(thing, SavePolicy) else f"`{thing}`")
+        return public_block("py:data", name, "", thing.doc if isinstance(thing, SavePolicy) else f"`{thing}`")
     kind = "class" if inspect.isclass(thing) else "function"
-    return block(f"py:{kind}", name, f"Another name of {{py:obj}}`{public.names_of(name)[0]}`.")
+    return public_block(f"py:{kind}", name, "", f"Another name of {{py:obj}}`{public.names_of(name)[0]}`.")
 
 
 def name_page(name: str, public: Public, page: str) -> str:
@@ -236,7 +236,7 @@ def name_page(name: str, public: Public, page: str) -> str:
     kind = "class" if inspect.isclass(thing) else "function"
     return "\n\n".join([
         "---\norphan: true\n---", f"[API reference](../../api.md) / [{PAGES[page][0]}](../{page}.md)", f"# {name}",
-        block(f"py:{kind}", f"{name}{signature(thing, public)}", "\n\n".join(filter(None, body))) + "\n",
+        public_block(f"py:{kind}", name, signature(thing, public), "\n\n".join(filter(None, body))) + "\n",
     ])  # fmt: skip
 
 
@@ -275,6 +275,12 @@ def markdown(thing: object) -> str:
 
 def block(directive: str, heading: str, body: str, fence: int = 6) -> str:
     return f"{'`' * fence}{{{directive}}} {heading}\n{body}\n{'`' * fence}"
+
+
+def public_block(directive: str, name: str, signature: str, body: str) -> str:
+    """The entry of a public name. The index sorts it by its last part, since the module is named apart."""
+    module, _, last = name.rpartition(".")
+    return block(directive, f"{last}{signature}", f":module: {module}\n\n{body}")
 
 
 def signature(thing: Any, public: Public, bound: bool = False) -> str:

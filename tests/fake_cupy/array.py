@@ -156,6 +156,8 @@ class ndarray:
     def __array_function__(self, function: Any, kinds: Any, args: Any, options: Any) -> Any:
         from . import cupy
 
+        if any(kind not in (ndarray, np.ndarray) for kind in kinds):
+            return NotImplemented
         return getattr(cupy, function.__name__)(*args, **options)
 
     def __getitem__(self, index: Any) -> Any:

@@ -44,6 +44,11 @@ def is_array(x: Any) -> bool:
     return isinstance(x, np.ndarray) or _is_cupy(x)
 
 
+def is_array_type(kind: type) -> bool:
+    """Whether this is the class of NumPy's or CuPy's arrays."""
+    return kind is np.ndarray or ("cupy" in sys.modules and issubclass(kind, sys.modules["cupy"].ndarray))
+
+
 def device_of(x: Any) -> str:
     """Where an array lives: "cpu", or "cuda:0" and the like."""
     return f"cuda:{x.device.id}" if _is_cupy(x) else "cpu"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import (
+    DeviceError,
     DtypeError,
     GraphError,
     ShapeError,
@@ -160,6 +161,8 @@ class Tensor(ConvertibleValue):
         gradient = wanted if isinstance(wanted, Tensor) else tensor(wanted, dtype=self.dtype)
         if gradient.shape != self.shape or gradient.dtype != self.dtype:
             raise ShapeError(f"grad: got {gradient.spec}, the tensor is {self.spec}.")
+        if gradient.device != self.device:
+            raise DeviceError(f"grad: got {gradient.spec} on {gradient.device}, the tensor is on {self.device}.")
         self._grad = gradient
 
     def _warn_of_no_gradient(self, frame: FrameType) -> None:

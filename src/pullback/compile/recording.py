@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays.backends import device_context, namespace_on
+from ..arrays.backends import move_array
 from ..arrays.node import PlannedCall
 from ..arrays.spec import Spec, make_spec, spec_of, zeros
 from ..arrays.tensor import Tensor, wrap
@@ -179,9 +179,8 @@ class Recording:
         direct = program.code.direct if program.is_prepared else None
         call = _refuse if direct is None else direct.make_call(UNTRACKED, len(self.needs))
         out = self.of.out_specs[0]
-        with device_context(out.device):
-            one = namespace_on(out.device).ones(out.shape, out.dtype)
-        seed = wrap(one, make_spec(out.shape, out.dtype, out.device))
+        one = np.ones(out.shape, out.dtype)
+        seed = wrap(move_array(one, out.device), make_spec(out.shape, out.dtype, out.device))
         residuals, others = _getter_of(self.residual_places), (seed, *program.captured)
 
         def gradient(kept: tuple[Any, ...]) -> list[Tensor] | None:

@@ -331,7 +331,7 @@ class Specialization:
     def memory(self) -> CallMemory:
         """The bytes a call works with, known before it runs."""
         found = self._compilation()
-        return memory_of(found.steps, found.planned.workspace)
+        return memory_of(found.steps, found.planned.workspace + found.scratch)
 
     @property
     def kernels(self) -> str:

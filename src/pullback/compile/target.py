@@ -221,6 +221,8 @@ class Compilation:
     #: For which sizes there is code, and why; and where its machine code came from.
     scope: str = field(init=False, default="these sizes")
     source: str = field(init=False, default="")
+    #: Bytes that its code works in besides what was planned.
+    scratch: int = field(init=False, default=0)
     #: How its code is launched, if there is something to say about it.
     launch: str = field(init=False, default="")
     code: Any = field(init=False)

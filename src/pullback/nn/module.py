@@ -21,6 +21,7 @@ from ..arrays.trees import LEAF, flatten, flatten_one_level, map_tree, register_
 from ..arrays.value import Value
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..ops.dispatch import as_value
+from ..ops.placement import move
 from ..ops.shape.reshaping import astype
 from ..public_names import explain_missing_attributes
 from ..settings import installed, no_grad
@@ -481,7 +482,7 @@ def _convert_entry(name: str, given: Any, mine: Any) -> Any:
     if not np.can_cast(found.dtype, spec.dtype, "same_kind"):
         raise DtypeError(f"load_state_dict: {name} is {found.dtype} in the state and {spec.dtype} in the module.")
     is_bare = isinstance(array, np.ndarray | bool | int | float | complex)
-    return np.array(array, spec.dtype) if is_bare else astype(array, spec.dtype)
+    return move(np.array(array, spec.dtype) if is_bare else astype(array, spec.dtype), spec.device)
 
 
 def _assign_arrays(module: Module, prefix: str, state: Mapping[str, Any]) -> None:

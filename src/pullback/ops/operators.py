@@ -236,7 +236,8 @@ _REFERENCES_TO_TEMPORARY, _REFERENCES_IN_UPDATE = _count_references()
 
 def _fill(self: Tensor, value: Any) -> Tensor:
     """Rebind the tensor to a constant value of its own shape."""
-    whole = reshaping.broadcast_to(reshaping.astype(as_value(value), self.dtype), self.shape)
+    number = placement.move(reshaping.astype(as_value(value), self.dtype), self.device)
+    whole = reshaping.broadcast_to(number, self.shape)
     return self.rebind(whole, "fill_")
 
 

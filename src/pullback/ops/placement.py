@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..arrays.backends import move_array
+from ..arrays.backends import is_array, move_array
 from ..arrays.devices import normalize_device
 from ..arrays.spec import Spec, make_spec, spec_of
+from ..arrays.value import Value
 from ..errors import ArgumentError
 from . import batching
-from .dispatch import apply, as_value
+from .dispatch import apply, as_value, counts_as_number
 from .families import linear
 from .op import Op
 from .statics import Static
@@ -40,6 +41,13 @@ _move: Op = linear(
 def move(x: Any, device: str) -> Any:
     """A value on a device; itself if it lies there."""
     return x if spec_of(x).device == device else apply(_move, x, device=device)
+
+
+def as_value_beside(x: Any, given: Any) -> Any:
+    """What goes with x, as a value: a number or a list on x's device, since it is about to get axes or has some."""
+    value = as_value(given)
+    is_plain = not isinstance(given, Value) and not is_array(given)
+    return move(value, spec_of(x).device) if is_plain or counts_as_number(spec_of(value)) else value
 
 
 def to_device(x: Any, device: Any, /, *, stream: Any = None) -> Any:

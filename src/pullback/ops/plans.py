@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays.backends import namespace_on
 from ..arrays.call_site import known_files, user_line
 from ..arrays.node import Node, PlannedCall
 from ..arrays.protect import as_immutable
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor
 from ..settings import COMMON_MODES, INFERENCE, PLAIN, UNRECORDED, Modes, modes
+from .dispatch import compute
 from .lazy import lazy_function
 from .op import BOTH, OUT, PURE, SECOND, Op, StaticMark
 
@@ -151,8 +151,7 @@ def bind_function(op: Op, specs: Sequence[Spec], static: dict[str, Any]) -> Call
     """The NumPy function that computes an op on arrays of these specs, its static parameters bound."""
     device = next((s.device for s in specs if s.weak is None), "cpu")
     if device != "cpu":
-        kernel = bind_kernel(op, specs, static) if op.family == "elementwise" and not static else None
-        return kernel or partial(op.value, namespace_on(device), **static)
+        return _bind_on_gpu(op, specs, static, device)
     if op.direct is not None and (found := op.direct(*specs, **static)) is not None:
         return found  # type: ignore[no-any-return]
     if op.ufunc is not None:
@@ -160,11 +159,31 @@ def bind_function(op: Op, specs: Sequence[Spec], static: dict[str, Any]) -> Call
     return partial(op.value, np, **static)
 
 
+def _bind_on_gpu(op: Op, specs: Sequence[Spec], static: dict[str, Any], device: str) -> Callable[..., Any]:
+    """The same for arrays of a GPU; what fails there, or is called while another device is the current one, goes by
+    the general path, which raises the proper error.
+    """
+    if any(s.weak is not None for s in specs):
+        return lambda *arrays: compute(op, arrays, static)
+    cupy, number = sys.modules["cupy"], int(device.partition(":")[2])
+    direct = bind_kernel(op, specs, static) if op.family == "elementwise" and not static else None
+    direct = direct or partial(op.value, cupy, **static)
+    current_device = cupy.cuda.runtime.getDevice
+
+    def call(*arrays: Any) -> Any:
+        try:
+            return direct(*arrays) if current_device() == number else compute(op, arrays, static)
+        except Exception:
+            return compute(op, arrays, static)
+
+    return call
+
+
 def converter(spec: Spec) -> Callable[[Any], Any]:
     """What turns results of a library's functions that are not NumPy arrays into arrays on the spec's device."""
     if spec.device == "cpu":
         return np.asarray
-    cupy = namespace_on(spec.device)
+    cupy = sys.modules["cupy"]
     return lambda value: value if type(value) is cupy.ndarray else cupy.asarray(value)
 
 

@@ -140,6 +140,8 @@ _MARKS = {"slot": SLOT, "ellipsis": Ellipsis, "star": LEAF_MARKER}
 def _spec_json(spec: Spec) -> dict[str, Any]:
     if spec.weak:
         return {"weak": spec.weak.__name__}
+    if not isinstance(spec.device, str):
+        raise ArgumentError(f"to_json: a value lies on a device that is no name: {spec.device!r}.")
     found: dict[str, Any] = {"dtype": spec.dtype.name, "shape": list(spec.shape)}
     return found if spec.device == "cpu" else {**found, "device": spec.device}
 

@@ -85,12 +85,13 @@ def _kernel_step(call: PlannedCall, accumulate: Accumulate) -> BackwardStep | No
         adds = tuple([type(h) is kind for h in held])
         if adds != none and len({*map(id, takers)}) < len(takers):
             adds = none  # a later share is added to an earlier one
-        if adds == none:
+        kernel = None if adds == none else kernels.get(adds)
+        if kernel is None and adds != none:
+            kernel = kernels[adds] = _bind_program(_add_to_shares(program, adds))
+        if kernel is None:
+            adds = none
             found = shares_alone((bar, *kept), bar if alone else None)
         else:
-            kernel = kernels.get(adds)
-            if kernel is None:
-                kernel = kernels[adds] = _bind_program(_add_to_shares(program, adds))
             found = kernel((bar, *kept, *[h for h, is_added in zip(held, adds, strict=True) if is_added]))
         for node, share, is_added in zip(takers, found, adds, strict=True):
             before = node.bar

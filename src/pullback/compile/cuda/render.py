@@ -22,6 +22,11 @@ from .side_by_side import can_chain, chain_launches, share_launches
 
 #: Where buffers of the scratch area start.
 SCRATCH_ALIGNMENT = 256
+#: The most ways that are tried to do several steps side by side.
+MAX_GROUP_WAYS = 4
+
+#: What is launched or called, one after the other.
+Way = list[FunctionLaunch | LibraryProduct]
 
 
 def render_program(steps: Steps, fast: bool) -> CudaCode:
@@ -74,26 +79,25 @@ class _Module:
         """Steps that may share launches."""
         found: list[Action] = []
         for stage in split_stages(step):
-            if len(stage) == 1:
-                found += self._unit(stage[0], {}, alignments)
-                continue
-            columns = [self._ways(unit, {}, alignments)[0] for unit in stage]
-            launches = [[x for x in way if isinstance(x, FunctionLaunch)] for way in columns]
-            rounds = itertools.zip_longest(*launches)
-            shared = [share_launches([x for x in r if x is not None]) for r in rounds]
-            found += self._launch_all([x for launches in shared for x in launches], {})
+            ways = [self._ways(unit, {}, alignments) for unit in stage]
+            if len(stage) > 1 and any(isinstance(x, LibraryProduct) for own in ways for x in own[0]):
+                # calls of the library share no launch
+                found += [action for own in ways for action in self._choose(own, {})]
+            else:
+                found += self._choose(_combine_ways(ways), {})
         return found
 
     def _unit(self, unit: Unit, shifts: Mapping[Buffer, int], alignments: Mapping[Buffer, int]) -> list[Action]:
-        ways = []
-        for way in self._ways(unit, shifts, alignments):
-            _place_scratch([x for x in way if isinstance(x, FunctionLaunch)])
-            ways.append(tuple(self._launch(x, shifts) if isinstance(x, FunctionLaunch) else x for x in way))
-        return list(ways[0]) if len(ways) == 1 else [Choice(tuple(ways))]
+        return self._choose(self._ways(unit, shifts, alignments), shifts)
 
-    def _ways(
-        self, unit: Unit, shifts: Mapping[Buffer, int], alignments: Mapping[Buffer, int]
-    ) -> list[list[FunctionLaunch | LibraryProduct]]:
+    def _choose(self, ways: Sequence[Way], shifts: Mapping[Buffer, int]) -> list[Action]:
+        """The only way, or a choice."""
+        # ways share functions, and so their scratch memory
+        _place_scratch([x for way in ways for x in way if isinstance(x, FunctionLaunch)])
+        found = [tuple(self._launch(x, shifts) if isinstance(x, FunctionLaunch) else x for x in way) for way in ways]
+        return list(found[0]) if len(found) == 1 else [Choice(tuple(found))]
+
+    def _ways(self, unit: Unit, shifts: Mapping[Buffer, int], alignments: Mapping[Buffer, int]) -> list[Way]:
         """Each way to do a unit: tiles that take the tail in, or the library and then the tail's kernel."""
         if unit.joined is not None:
             return [[*render_kernel(unit.joined, alignments)]]
@@ -101,15 +105,19 @@ class _Module:
         after = [x for kernel in rest if isinstance(kernel, Kernel) for x in render_kernel(kernel, alignments)]
         if isinstance(product, Kernel):
             return [[*render_kernel(product, alignments), *after]]
-        ways: list[list[FunctionLaunch | LibraryProduct]] = [*self._tiles(product, unit.tail, after)]
+        ways: list[Way] = [*self._tiles(product, unit.tail, after, alignments)]
         for number in offered_algorithms(product):
             calls = [LibraryProduct(part, dict(shifts), self.tf32, number) for part in split_batch(product)]
             ways.append([*calls, *after])
         return ways
 
     def _tiles(
-        self, product: Product, tail: Tail | None, after: Sequence[FunctionLaunch]
-    ) -> Iterator[list[FunctionLaunch | LibraryProduct]]:
+        self,
+        product: Product,
+        tail: Tail | None,
+        after: Sequence[FunctionLaunch],
+        alignments: Mapping[Buffer, int],
+    ) -> Iterator[Way]:
         """Launches of tiles that do a product and what follows it."""
         digits = 1 if self.tf32 else 3
         shapes = offered_shapes(product)
@@ -120,7 +128,7 @@ class _Module:
                 yield [chain_launches(tile, after[0], of_rows.rows)]
                 return
         for shape in shapes:
-            tile = render_tile(product, tail or store_product(product), shape, digits)
+            tile = render_tile(product, tail or store_product(product), shape, digits, alignments)
             yield [tile] if tail is not None else [tile, *after]
 
     def _loop(self, step: Loop, alignments: Mapping[Buffer, int]) -> NestedPlans:
@@ -133,6 +141,25 @@ class _Module:
                 inner[buffer] = math.gcd(inner.get(buffer, VECTOR_BYTES), _layout_alignment(layout, by, alignments))
             plans.append(self.plan(program, inner))
         return NestedPlans(step, tuple(plans))
+
+
+def _combine_ways(units: Sequence[Sequence[Way]]) -> list[Way]:
+    """The ways to do units side by side: all in one launch, or those that the library can do by its calls, after what
+    is left in one launch.
+    """
+    if len(units) == 1:
+        return list(units[0])
+    found = [_merge_ways([ways[0] for ways in units])]
+    for number in range(1, min(MAX_GROUP_WAYS, max(map(len, units)))):
+        own = [ways[0] for ways in units if len(ways) == 1]
+        calls = [x for ways in units if len(ways) > 1 for x in ways[min(number, len(ways) - 1)]]
+        found.append([*(_merge_ways(own) if own else []), *calls])
+    return found
+
+
+def _merge_ways(ways: Sequence[Way]) -> Way:
+    rounds = itertools.zip_longest(*([x for x in way if isinstance(x, FunctionLaunch)] for way in ways))
+    return [x for r in rounds for x in share_launches([x for x in r if x is not None])]
 
 
 def _layout_alignment(layout: Layout, by: int, alignments: Mapping[Buffer, int]) -> int:

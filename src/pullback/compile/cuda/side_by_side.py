@@ -21,19 +21,28 @@ _SIZES = {name: np.dtype(dtype).itemsize for dtype, name in C_TYPES.items()}
 MAX_SHARED_BYTES = 48 << 10
 SORT_BYTES = 36 << 10
 
+#: What the text of a tile declares.
+_TILE = re.compile(r"__shared__ (float|double) shared\[(\d+)\];")
+
 
 def share_launches(launches: Sequence[FunctionLaunch]) -> list[FunctionLaunch]:
     """As few launches for several as shared memory allows: each part of a function has its own."""
     groups: list[list[FunctionLaunch]] = [[]]
-    room = MAX_SHARED_BYTES
+    taken = tile = 0
     for launch in launches:
-        size = count_shared_bytes(launch.body)
-        if size > room:
+        own_tile = _count_tile_bytes(launch.body)
+        own = count_shared_bytes(launch.body) - own_tile
+        if groups[-1] and taken + own + max(tile, own_tile) > MAX_SHARED_BYTES:
             groups.append([])
-            room = MAX_SHARED_BYTES
+            taken = tile = 0
         groups[-1].append(launch)
-        room -= size
+        taken, tile = taken + own, max(tile, own_tile)
     return [merge_launches(group) for group in groups if group]
+
+
+def _count_tile_bytes(body: str) -> int:
+    """The bytes of a tile's memory, of which a block needs one: launches side by side share it."""
+    return sum(_SIZES[kind] * int(size) for kind, size in _TILE.findall(body))
 
 
 def count_shared_bytes(body: str) -> int:
@@ -59,7 +68,12 @@ def merge_launches(launches: Sequence[FunctionLaunch]) -> FunctionLaunch:
         parts.append(_part_text(launch, body, start))
         start += math.prod(launch.grid)
     threads = max(math.prod(launch.block) for launch in launches)
-    text = "struct Place { unsigned x, y, z; };\n  " + " else ".join(parts)
+    head = "struct Place { unsigned x, y, z; };\n  "
+    tile = max(_count_tile_bytes(launch.body) for launch in launches)
+    if tile:
+        head += f"__shared__ double tile[{-(-tile // 8)}];\n  "
+        parts = [_TILE.sub(r"\1* shared = (\1*)tile;", part) for part in parts]
+    text = head + " else ".join(parts)
     is_wide = any(launch.wide for launch in launches)
     return FunctionLaunch(tuple(parameters.values()), text, tuple(pointers), (start, 1, 1), (threads, 1, 1), is_wide)
 

@@ -1,11 +1,14 @@
-"""The constants of a program for a GPU, as NumPy arrays: code is made of their numbers, and runners upload the rest."""
+"""The constants of a program for a GPU: NumPy arrays for code that is made of their numbers, CuPy's for ops."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ...arrays.backends import is_device_array, to_host
+import numpy as np
+
+from ...arrays.backends import is_device_array, move_array, to_host
 from ...program.ir import Program
 
 
@@ -13,13 +16,22 @@ def move_constants_to_host(program: Program) -> Program:
     """A program without arrays of a device among its constants."""
     if all(s.spec.device == "cpu" for s in program.inputs):
         return program
-    moved: dict[int, Any] = {}
+    return _map_constants(program, lambda x: to_host(x) if is_device_array(x) else x)
 
-    def on_host(x: Any) -> Any:
-        if not is_device_array(x):
-            return x
+
+def move_constants_to(device: str, program: Program) -> Program:
+    """A program whose constants are on a device, where its ops will run one by one."""
+    return _map_constants(program, lambda x: move_array(x, device) if type(x) is np.ndarray else x)
+
+
+def _map_constants(program: Program, change: Callable[[Any], Any]) -> Program:
+    changed: dict[int, Any] = {}
+
+    def mapped(x: Any) -> Any:
         # lowering knows constants by their identity
-        return moved[id(x)] if id(x) in moved else moved.setdefault(id(x), to_host(x))
+        if id(x) not in changed:
+            changed[id(x)] = change(x)
+        return changed[id(x)]
 
-    equations = [replace(e, args=tuple(map(on_host, e.args))) for e in program.equations]
-    return replace(program, equations=tuple(equations), outputs=tuple(map(on_host, program.outputs)))
+    equations = [replace(e, args=tuple(map(mapped, e.args))) for e in program.equations]
+    return replace(program, equations=tuple(equations), outputs=tuple(map(mapped, program.outputs)))

@@ -116,7 +116,7 @@ def _find_in_place(steps: list[Step], first: dict[Buffer, int], last: dict[Buffe
     taken: set[Buffer] = set()
     for i, step in enumerate(steps):
         # only elementwise: each point reads its place before it writes it, and no other point reads it
-        if not isinstance(step, Kernel) or step.inner or any(s.word for s in step.stores):
+        if not isinstance(step, Kernel) or step.inner or any(s.word or s.args for s in step.stores):
             continue
         lines = [line for line in step.live_lines() if line.buffer is not None]
         dying = [line for line in lines if line.kind == "load" and line.buffer in last and last[line.buffer] == i]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.backends import is_array
+from ...arrays.backends import is_array, to_host
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...ops.shape.reshaping import broadcast_op
 from ...program.hoist import hoist, is_array_or_value
@@ -17,6 +17,8 @@ from ...program.taps import has_taps
 from .trace import TracedProgram
 
 _ndarray = np.ndarray
+#: Arrays of a device with no more elements are looked at on the host.
+_FEW = 1 << 16
 
 
 def as_native_contiguous(value: Any, spec: Spec) -> Any:
@@ -95,6 +97,8 @@ def _repeating_axes(x: Any) -> set[int]:
     """The axes along which all elements are copies of the first, to the last bit."""
     if not _has_bits(x):
         return set()
+    # CuPy compiles each op when it is first used, which takes longer than to copy a few numbers
+    x = to_host(x) if x.size <= _FEW else x
     bits = (
         x.copy(order="C").view(f"u{x.dtype.itemsize}") if not x.flags.c_contiguous else x.view(f"u{x.dtype.itemsize}")
     )

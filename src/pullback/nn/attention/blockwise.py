@@ -34,7 +34,9 @@ from ...ops.contract.matrix_products import matmul
 from ...ops.dispatch import apply, ndim, shape
 from ...ops.elementwise import pointwise
 from ...ops.families import broadcast_shape, common_device, result_dtype
+from ...ops.forms import Expand
 from ...ops.index.indexing import getitem
+from ...ops.naming import mark_recomputation
 from ...ops.op import Formula, Op
 from ...ops.reduce import reductions
 from ...ops.shape import arrange, reshaping
@@ -171,6 +173,14 @@ def _value(xp: Any, *xs: Any, rule: AttentionConfig, rows: int) -> Any:
     return xp.concatenate(parts, axis=-2)
 
 
+def _expand(*xs: Any, rule: AttentionConfig, rows: int) -> Any:
+    """The same block by block in compiled code, which frees the weights of one for the next."""
+    # not merged with what the backward pass computes, or the weights of all blocks would wait for it
+    xs = tuple(mark_recomputation(x) for x in xs)
+    parts = [attend_block(query_block(xs, rule, *ends), rule) for ends in _block_ranges(xs, rows)]
+    return arrange.concat(parts, axis=-2)
+
+
 def _spec(*specs: Spec, rule: AttentionConfig, rows: int) -> Spec:
     q, k, v = specs[:3]
     batch_shapes = [s.shape[:-2] for name, s in zip(rule.extras, specs[3:], strict=True) if name != "key"]
@@ -274,5 +284,5 @@ def _batch(op: Op, size: int, xs: Sequence[Any], axes: Sequence[int | None], sta
 
 attention_bands = Op(
     name="attention_bands", family="general", args=("*xs",), value=_value, spec=_spec, pulls={}, push=_push,
-    batch=_batch, samples=lambda rng: [], joint=Formula(_pull, ("bar", "xs", "rule", "rows")),
+    batch=_batch, samples=lambda rng: [], joint=Formula(_pull, ("bar", "xs", "rule", "rows")), form=Expand(_expand),
 )  # fmt: skip

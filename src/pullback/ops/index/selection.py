@@ -94,8 +94,8 @@ def compress(condition: Any, x: Any, /, axis: int | None = None) -> Any:
     x, known = as_value(x), concrete_mask(as_value(condition))
     if known.ndim != 1:
         raise ShapeError(f"compress: the condition must have one axis, got shape {known.shape}.")
-    places = namespace_for(x).nonzero(known)[0]
-    return indexing.take(x, places, axis=axis)
+    xp = namespace_for(x)
+    return indexing.take(x, xp.nonzero(xp.asarray(known))[0], axis=axis)
 
 
 @of_two_arrays

@@ -10,6 +10,7 @@ import numpy as np
 from ...arrays.backends import is_array
 from ...arrays.call_site import attributed_to_caller
 from ...arrays.spec import Spec, make_spec, spec_of
+from ...arrays.value import Value
 from ...errors import ArgumentError, DtypeError, ShapeError
 from .. import batching, statics
 from ..axes import normalize_axes
@@ -17,6 +18,7 @@ from ..dispatch import apply, as_value, shape
 from ..elementwise import pointwise
 from ..families import general
 from ..index import indexing
+from ..placement import move
 from ..reduce import reductions
 from ..shape import arrange, reshaping
 from ..signatures import of_array
@@ -172,6 +174,7 @@ def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool, what: str,
     flat = _flatten_folded_axes(x, axes, what)
     top = 100.0 if "percentile" in what else 1.0
     q = _check_fractions(q, spec_of(flat).dtype, top, what)
+    q = q if isinstance(q, Value) else move(q, spec_of(flat).device)
     part = q if top == 1 else pointwise.divide(q, 100.0)
     found = reshaping.moveaxis(
         _pick_quantiles(flat, reshaping.reshape(part, (-1,)), method, what.startswith("nan")), -1, 0

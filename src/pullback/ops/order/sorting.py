@@ -19,6 +19,7 @@ from ..elementwise import pointwise
 from ..families import general
 from ..index import indexing
 from ..op_samples import normal_samples
+from ..placement import as_value_beside
 from ..reduce import reductions
 from ..shape import reshaping
 from ..signatures import of_array, of_sequence, of_two_arrays, to_pair
@@ -279,7 +280,7 @@ def searchsorted(x: Any, values: Any, /, side: str = "left", sorter: Any = None)
     x = as_value(x)
     if sorter is not None:
         x = indexing.take(x, sorter)
-    return apply(_searchsorted, x, as_value(values), side=side)
+    return apply(_searchsorted, x, as_value_beside(x, values), side=side)
 
 
 def _concrete_values(x: Any, what: str) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.backends import is_array_type
 from ...arrays.tensor import Tensor
 from ...arrays.value import Value
 from ...arrays.views import as_view
@@ -55,7 +56,7 @@ def register_numpy(function: Any) -> Callable[[Callable[..., Any]], Callable[...
 def array_function(self: Value, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """`np.<function>(*args, **kwargs)` where some argument is one of our values."""
     if not _accepted_types.issuperset(types):
-        if not all(issubclass(kind, (Value, np.ndarray)) for kind in types):
+        if not all(issubclass(kind, (Value, np.ndarray)) or is_array_type(kind) for kind in types):
             return NotImplemented
         _accepted_types.update(types)
     ours = _functions.get(function)

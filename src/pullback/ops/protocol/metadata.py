@@ -16,6 +16,7 @@ from ..dispatch import as_value
 from ..dispatch import ndim as rank_of
 from ..elementwise import pointwise
 from ..elementwise.pointwise import add, divide, multiply, subtract
+from ..index.normalize import namespace_for
 from ..shape import reshaping
 from .unsupported import refuse
 
@@ -85,7 +86,7 @@ def _full_of_spec(name: str, a: Any, fill: Any, dtype: Any, order: Any, sizes: A
     wanted = spec.shape if sizes is None else (sizes,) if isinstance(sizes, int) else tuple(sizes)
     fill = reshaping.astype(as_value(fill), spec.dtype if dtype is None else dtype)
     if not isinstance(fill, Value):
-        fill = tensor(fill)
+        fill = tensor(fill, device=spec.device)
     whole = reshaping.broadcast_to(fill, wanted) if wanted else reshaping.pass_through(fill)
     higher = isinstance(a, Value) and isinstance(whole, Value) and a.level > whole.level
     return (
@@ -177,7 +178,7 @@ def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retste
     gaps = num - 1 if endpoint else num
     step = divide(subtract(stop, start), max(gaps, 1)) if num else subtract(stop, start)
     rank = max(rank_of(start), rank_of(stop))
-    places = np.arange(num, dtype=spec_of(step).dtype).reshape((-1,) + (1,) * rank)
+    places = namespace_for(step).arange(num, dtype=spec_of(step).dtype).reshape((-1,) + (1,) * rank)
     found = add(start, multiply(places, step))
     if endpoint and num > 1:  # the last one exact
         found = pointwise.where(places == num - 1, stop, found)

@@ -18,6 +18,7 @@ from ..elementwise.arithmetic import remainder
 from ..elementwise.pointwise import add, divide, multiply, subtract, where
 from ..index import indexing
 from ..order.sorting import searchsorted
+from ..placement import as_value_beside
 from ..shape import arrange, reshaping
 from ..signatures import of_array, of_mixed_arrays
 from . import scans
@@ -55,7 +56,7 @@ def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: 
 
 
 def _edge_array(edge: Any, x: Any, axis: int) -> Any:
-    edge = as_value(edge)
+    edge = as_value_beside(x, edge)
     if edge is x or ndim(edge):
         return edge
     return reshaping.broadcast_to(edge, tuple(1 if i == axis else size for i, size in enumerate(shape(x))))
@@ -104,7 +105,8 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
         raise ArgumentError(f"gradient: got {len(spacings)} spacings for {len(axes)} axes.")
     if edge_order not in (1, 2):
         raise ArgumentError(f"gradient: edge_order is 1 or 2, got {edge_order}.")
-    slopes = tuple(_gradient_along(f, as_value(h), a, edge_order) for h, a in zip(spacings, axes, strict=True))
+    steps = [as_value_beside(f, h) for h in spacings]
+    slopes = tuple(_gradient_along(f, h, a, edge_order) for h, a in zip(steps, axes, strict=True))
     return slopes[0] if len(axes) == 1 else slopes
 
 

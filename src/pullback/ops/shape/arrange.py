@@ -22,6 +22,7 @@ from ..index import indexing
 from ..index.normalize import namespace_for
 from ..op import Op
 from ..op_samples import normal_samples
+from ..placement import as_value_beside
 from ..remember import JoinedOutcomes
 from ..signatures import of_array, of_sequence, to_list
 from . import reshaping
@@ -330,7 +331,7 @@ def _pad_constant(x: Any, pairs: list[tuple[int, int]], values: Any) -> Any:
     wanted = tuple(a + n + b for (a, b), n in zip(pairs, sizes, strict=True))
     if type(values) in (int, float) and values == 0:
         return indexing.scatter(x, index, wanted)
-    values = as_value(values)
+    values = as_value_beside(x, values)
     if not ndim(values):
         around = reshaping.broadcast_to(reshaping.astype(values, spec_of(x).dtype), wanted)
         return indexing.set_at(around, index, x)

@@ -14,6 +14,7 @@ from ..axes import as_integer, as_shape, normalize_axes, normalize_axis
 from ..dispatch import as_value, ndim, shape
 from ..index import indexing
 from ..index.normalize import concrete_mask, namespace_for
+from ..placement import as_value_beside
 from ..signatures import of_array, of_many_arrays, of_mixed_arrays
 from . import arrange, reshaping
 from .stack_split import meshgrid, ravel
@@ -28,6 +29,8 @@ def append(x: Any, values: Any, /, axis: int | None = None) -> Any:
     >>> pb.append(np.array([1, 2]), 3)
     array([1, 2, 3])
     """
+    x = as_value(x)
+    values = as_value_beside(x, values)
     if axis is None:
         return arrange.concat([ravel(x), ravel(values)], axis=0)
     return arrange.concat([x, values], axis=axis)
@@ -63,7 +66,8 @@ def insert(x: Any, before: Any, values: Any, /, axis: int | None = None) -> Any:
     >>> pb.insert(np.array([1, 2, 3]), 1, 9)
     array([1, 9, 2, 3])
     """
-    x, values = as_value(x), as_value(values)
+    x = as_value(x)
+    values = as_value_beside(x, values)
     if axis is None:
         x, axis = ravel(x), 0
     axis = normalize_axis(axis, ndim(x), "insert")

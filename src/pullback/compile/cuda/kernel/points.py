@@ -18,12 +18,11 @@ BUSY_BLOCKS = 264
 
 @dataclass(frozen=True, slots=True)
 class Accumulation:
-    """A line that is folded into the total of a thread, where a condition holds."""
+    """A line that is folded into the total of a thread."""
 
     total: str
     fold: KernelLine | Store
     line: KernelLine
-    guard: str = ""
 
 
 def render_points(kernel: Kernel, alignments: Mapping[Buffer, int]) -> FunctionLaunch:
@@ -74,23 +73,12 @@ def write_vector(
     """Statements for `width` points along a group: loads, values, stores, and folds. Loads that are `held` have a
     vector, and maybe were loaded before.
     """
-    grid = writer.grid
-    head: list[str] = []
+    head, loaded = _load_vectors(writer, group, width, at, writer.needed_lines(targets, known), held)
     tail: list[str] = []
-    loaded: dict[int, str] = {}
-    for line in writer.needed_lines(targets, known):
-        if id(line) in held:
-            vector, is_loaded = held[id(line)]
-            loaded[id(line)] = f"{vector}.v[{'u' if width > 1 else 0}]"
-            head += [] if is_loaded else [f"{vector} = {writer.vector_at(line, at, width)};"]
-        elif line.kind == "load" and width > 1 and grid.stride(line, group) == 1:
-            name = writer.name("a")
-            head.append(f"const Vec<{c_type(line.dtype)}, {width}> {name} = {writer.vector_at(line, at, width)};")
-            loaded[id(line)] = f"{name}.v[u]"
     inside = {**at, group: f"({at[group]} + u)"} if width > 1 else at
     body = writer.compute(targets, known, inside, loaded)
     for store in stores:
-        if width > 1 and not store.args and not store.word and grid.stride(store, group) == 1:
+        if width > 1 and not store.args and not store.word and writer.grid.stride(store, group) == 1:
             name, value = writer.name("s"), known[id(store.line)]
             head.append(f"Vec<{c_type(store.buffer.dtype)}, {width}> {name};")
             body += writer.assign_cast(f"{name}.v[u]", value, store.buffer.dtype)
@@ -98,9 +86,30 @@ def write_vector(
             tail.append(f"{writer.vector_at(store, at, width)} = {name};")
         else:
             body += writer.store(store, known, inside)
-    for x in folds:
-        guard = f"if ({x.guard}) " if x.guard else ""
-        body.append(f"{guard}{x.total} = {fold_text(x.fold, x.total, known[id(x.line)].name)};")
+    body += [f"{x.total} = {fold_text(x.fold, x.total, known[id(x.line)].name)};" for x in folds]
     if width == 1:
         return [*head, *body, *tail]
     return [*head, "#pragma unroll", f"for (int u = 0; u < {width}; ++u) {{", *("  " + x for x in body), "}", *tail]
+
+
+def _load_vectors(
+    writer: FunctionWriter,
+    group: int,
+    width: int,
+    at: Coordinates,
+    lines: Sequence[KernelLine],
+    held: Mapping[int, tuple[str, bool]],
+) -> tuple[list[str], dict[int, str]]:
+    """Statements that load vectors, and the text of each load's element."""
+    head: list[str] = []
+    loaded: dict[int, str] = {}
+    for line in lines:
+        if id(line) in held:
+            vector, is_loaded = held[id(line)]
+            loaded[id(line)] = f"{vector}.v[{'u' if width > 1 else 0}]"
+            head += [] if is_loaded else [f"{vector} = {writer.vector_at(line, at, width)};"]
+        elif line.kind == "load" and width > 1 and writer.grid.stride(line, group) == 1:
+            name = writer.name("a")
+            head.append(f"const Vec<{c_type(line.dtype)}, {width}> {name} = {writer.vector_at(line, at, width)};")
+            loaded[id(line)] = f"{name}.v[u]"
+    return head, loaded

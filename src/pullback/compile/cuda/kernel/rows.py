@@ -129,14 +129,25 @@ class _RowWriter:
         kept = [f"Vec<{c_type(x.dtype)}, {shape.width}> {name}[{shape.items}];" for x, name in self.kept.values()]
         known: Known = {}
         phases = [text for phase in range(self.phases) for text in self._phase(phase, known, at)]
-        # threads beyond the last row repeat it: all of a warp take part in exchanges, and what they store is the same
-        row = f"min({{}} + (I)threadIdx.y, (I){shape.count - 1})"
-        if not self.sums:
-            body = [f"const I row = {row.format(f'(I)blockIdx.x * {shape.beside}')};", *split, *kept, *phases]
-        else:
-            inner = [f"const I row = {row.format('first')};", *split, *kept, *phases]
-            body = self._loop_over_rows(inner)
+        inner = [*self._row_text("first" if self.sums else f"(I)blockIdx.x * {shape.beside}"), *split, *kept, *phases]
+        body = self._loop_over_rows(inner) if self.sums else inner
         return writer.finish(body, (self.blocks, 1), (shape.threads, shape.beside))
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether there are threads beyond the last row."""
+        return self.shape.count % self.shape.beside != 0
+
+    def _row_text(self, first: str) -> list[str]:
+        """The row of a thread. Threads beyond the last one have it too, since all of a warp take part in exchanges, but
+        neither fold nor store: what a row reads may be overwritten by what it stores.
+        """
+        if not self.is_guarded:
+            return [f"const I row = {first} + (I)threadIdx.y;"]
+        return [
+            f"const bool owns = {first} + (I)threadIdx.y < {self.shape.count};",
+            f"const I row = owns ? {first} + (I)threadIdx.y : (I){self.shape.count - 1};",
+        ]
 
     def _loop_over_rows(self, inner: Sequence[str]) -> list[str]:
         """Rows that a thread takes one after the other, with the sums of its elements; then these are stored."""
@@ -258,7 +269,8 @@ class _RowWriter:
                 known[id(fold)] = CudaValue(f"{total}t", fold.dtype)
                 body.append(f"const {c_type(fold.dtype)} {total}t = ({c_type(fold.dtype)}){total};")
         stored = [x for s in once for x in writer.store(s, known, at)]
-        return [*body, *(["if (threadIdx.x == 0) {", *("  " + x for x in stored), "}"] if stored else [])]
+        guard = "threadIdx.x == 0 && owns" if self.is_guarded else "threadIdx.x == 0"
+        return [*body, *([f"if ({guard}) {{", *("  " + x for x in stored), "}"] if stored else [])]
 
     def _loop(
         self,
@@ -277,15 +289,14 @@ class _RowWriter:
         stores, inner = self._stores(phase, along=True), dict(known)
         group = along[-1] if along else 0
         number = f"{item} * {shape.width} + u" if shape.width > 1 else item
-        # a row that is repeated counts once
-        guard = f"first + (I)threadIdx.y < {shape.count}" if shape.count % shape.beside else ""
         own = [self.sums[id(s)] for s in stores if s.word]
         folds = [Accumulation(total, fold, fold.args[0]) for total, fold in totals]
-        folds += [Accumulation(f"{name}[{number}]", s, s.line, guard) for s, name in own]
+        folds += [Accumulation(f"{name}[{number}]", s, s.line) for s, name in own]
         plain = [s for s in stores if not s.word]
         text = write_vector(writer, group, shape.width, {**at, **further}, targets, plain, inner, folds, held)
         self.fetched |= needed & set(self.kept)
-        guarded = text if shape.is_whole else [f"if (j < {shape.length}) {{", *("  " + x for x in text), "}"]
+        guards = [*(["owns"] if self.is_guarded else []), *([] if shape.is_whole else [f"j < {shape.length}"])]
+        guarded = [f"if ({' && '.join(guards)}) {{", *("  " + x for x in text), "}"] if guards else text
         if shape.items == 1:
             return ["{", f"  const I j = {self._element(0)};", *("  " + x for x in (*split, *guarded)), "}"]
         return [

@@ -22,6 +22,8 @@ KEPT, FOLDED = range(2)
 #: So many blocks, each with so many steps for each thread, use all of the memory's bandwidth.
 WANTED_BLOCKS = 1056
 FEW_POINTS = 1 << 17
+#: A grid has no more blocks along its second axis.
+MAX_CHUNKS = 65535
 LEAST_STEPS = 4
 
 
@@ -99,20 +101,21 @@ def _choose_shape(grid: Grid, divides: bool) -> _Shape:
     places, points = (grid.size_of(grid.groups_on(side)) for side in (KEPT, FOLDED))
     last = len(grid.groups) - 1
     is_across, width = grid.side_of[last] == FOLDED, grid.vector_width(last)
-    # of many lines, each step takes long enough
+    # of many lines, each step takes long enough; a loop over them would take a compiler seconds
     steps = LEAST_STEPS if len(grid.lines) <= MAX_VECTOR_LINES else 1
+    most = WANTED_BLOCKS if steps > 1 else MAX_CHUNKS
     if is_across:
         threads = min(512, max(32, count_blocks(points, width * steps * 32) * 32)), 1
-        blocks, least = places, steps * threads[0] * width
         if steps == 1 and divides:
-            threads, least = (64, 1), 64
+            threads = (64 if points <= 64 * WANTED_BLOCKS else 256), 1
+        blocks, least = places, steps * threads[0] * width
     else:
         # few points are shared by many threads
         width = 1 if not divides or places * points < FEW_POINTS or places <= TILE[0] * width // 2 else width
         blocks = count_blocks(places, TILE[0] * width)
         threads, least = TILE if divides or points < 256 else DEEP_TILE, 4 * steps * TILE[1]
-    most = points // least if steps > 1 else count_blocks(points, least)
-    chunks = max(1, min(count_blocks(WANTED_BLOCKS, blocks), most)) if divides else 1
+    enough = points // least if steps > 1 else count_blocks(points, least)
+    chunks = max(1, min(count_blocks(most, blocks), enough)) if divides else 1
     unit = threads[0] * width if is_across else 1
     part = count_blocks(points, chunks * unit) * unit
     return _Shape(is_across, width, threads, places, points, part, count_blocks(points, part))
@@ -163,6 +166,9 @@ class _SumWriter:
         text = write_vector(self.writer, last, shape.width, {**kept, **at}, targets, plain, {}, folds)
         first = f"threadIdx.x * {shape.width}" if shape.is_across else "threadIdx.y"
         by = shape.threads[0] * shape.width if shape.is_across else shape.threads[1]
+        if shape.part == by:
+            head = f"const I j = (I)blockIdx.y * {shape.part} + {first};"
+            return [head, f"if (j < {shape.points}) {{", *("  " + x for x in (*split, *text)), "}"]
         return [
             f"const I end = min((I){shape.points}, (I)(blockIdx.y + 1) * {shape.part});",
             f"#pragma unroll {grid.unroll(len(grid.lines), shape.width)}",

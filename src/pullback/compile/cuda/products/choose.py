@@ -6,10 +6,10 @@ from ...loop_ir import Product
 from .library import CANDIDATES, can_take
 from .tile import PlainShape, TensorShape, TileShape
 
-#: Up to so many multiplications latency counts more than arithmetic: tiles without shared memory are best.
+#: Up to so many multiplications latency counts more than arithmetic: a tile of our own wins in any case.
 SMALL_PRODUCT = 1 << 24
-#: Up to so many a tile of our own wins in any case, the more so as it can share a launch: the library is not tried.
-SHARED_PRODUCT = 1 << 24
+#: Up to so many a tile may share a launch, while the library is tried too.
+SHARED_PRODUCT = 1 << 26
 #: Above, only the library's tiles are worth trying.
 LARGE_PRODUCT = 1 << 28
 #: Multiprocessors of the machines that this is tuned for, and the warps that keep one busy while memory is slow.
@@ -72,7 +72,7 @@ def offered_shapes(product: Product) -> list[TileShape]:
 
 def offered_algorithms(product: Product) -> list[int]:
     """The numbers of the library's algorithms that are tried."""
-    return list(range(CANDIDATES)) if count_multiplications(product) > SHARED_PRODUCT and can_take(product) else []
+    return list(range(CANDIDATES)) if count_multiplications(product) > SMALL_PRODUCT and can_take(product) else []
 
 
 def count_blocks(product: Product, rows: int, columns: int) -> int:

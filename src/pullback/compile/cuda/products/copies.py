@@ -13,6 +13,9 @@ from ...loop_ir import Buffer, Kernel, KernelLine, Layout, Product, Step, Store
 from .order import conflict
 from .tile import dense_size
 
+#: A step that fills what is copied is looked for among so many before the copy.
+MAX_DISTANCE = 256
+
 
 def forward_copies(steps: Sequence[Step]) -> list[Step]:
     """The steps without copies of buffers that one step writes and the copy alone reads: that step writes the copy."""
@@ -46,7 +49,8 @@ def _forward(steps: list[Step], load: KernelLine, store: Store) -> None:
     """
     copy = steps[-1]
     source = load.buffer
-    at = next((i for i, step in enumerate(steps[:-1]) if source in step.writes()), None)
+    near = range(len(steps) - 2, max(-1, len(steps) - 2 - MAX_DISTANCE), -1)
+    at = next((i for i in near if source in steps[i].writes()), None)
     assert isinstance(copy, Kernel)
     if at is None or source is None:
         return
@@ -143,40 +147,47 @@ def _find_scaling(step: Step) -> tuple[float, KernelLine, Store] | None:
 
 def read_sources(steps: Sequence[Step]) -> list[Step]:
     """The steps without copies and scaled arrays that products alone read: they read what was there before."""
-    found = list(steps)
-    for step in steps:
+    found: list[Step | None] = list(steps)
+    uses: dict[Buffer, list[int]] = {}
+    for i, step in enumerate(steps):
+        for buffer in {*step.reads(), *step.writes()}:
+            uses.setdefault(buffer, []).append(i)
+    for at, step in enumerate(steps):
         scaling = _find_scaling(step)
-        if scaling is None:
-            continue
-        at = next(i for i, x in enumerate(found) if x is step)
-        changed = _read_source(found, at, *scaling)
-        if changed is not None:
-            found = changed
-    return found
+        if scaling is not None and isinstance(step, Kernel):
+            factor, load, store = scaling
+            users = uses[store.buffer]
+            changed = _read_source(found, users, step, factor, load, store) if users[0] == at else None
+            if changed and load.buffer is not None:
+                found[at] = None
+                for i in users[1:]:
+                    found[i] = changed[i]
+                uses[load.buffer] = sorted({*uses[load.buffer], *users[1:]})
+    return [step for step in found if step is not None]
 
 
-def _read_source(steps: list[Step], at: int, factor: float, load: KernelLine, store: Store) -> list[Step] | None:
-    """The steps without the one at a place, if products alone read what it writes, before its source changes."""
-    kernel, source, copy = steps[at], load.buffer, store.buffer
-    assert isinstance(kernel, Kernel)
-    users = [i for i, step in enumerate(steps) if i != at and copy in (*step.reads(), *step.writes())]
-    if not users or users[0] < at or dense_size(store.strides, kernel.extents) != copy.size or source is None:
-        return None
-    if any(source in step.writes() for step in steps[at : users[-1] + 1]):
-        return None
-    found = list(steps)
+def _read_source(
+    steps: Sequence[Step | None], users: Sequence[int], kernel: Kernel, factor: float, load: KernelLine, store: Store
+) -> dict[int, Step]:
+    """The products that read a copy, reading its source instead, by their numbers; none if another step reads the copy
+    or the source changes before.
+    """
+    at, source, copy = users[0], load.buffer, store.buffer
+    if source is None or dense_size(store.strides, kernel.extents) != copy.size:
+        return {}
+    if any(step is not None and source in step.writes() for step in steps[at : users[-1] + 1]):
+        return {}
+    found: dict[int, Step] = {}
     way = list(zip(kernel.extents, store.strides, load.strides, strict=True))
-    for i in users:
+    for i in users[1:]:
         step = steps[i]
         if not isinstance(step, Product) or step.out.buffer is copy:
-            return None
-        sides = [_read_through(m, way, load) if m.buffer is copy else m for m in (step.left, step.right)]
-        left, right = sides
+            return {}
+        left, right = (_read_through(m, way, load) if m.buffer is copy else m for m in (step.left, step.right))
         if left is None or right is None:
-            return None
+            return {}
         times = factor ** sum(m.buffer is copy for m in (step.left, step.right))
         found[i] = replace(step, left=left, right=right, alpha=step.alpha * times)
-    del found[at]
     return found
 
 

@@ -25,6 +25,8 @@ from .tile import Tail, is_dense_load, scale_line, store_product
 #: A kernel of more points is worth a launch of its own, and so many steps at most share one.
 MAX_SHARED_POINTS = 1 << 18
 MAX_SHARED_STEPS = 24
+#: What follows a product is looked for among so many steps.
+MAX_DISTANCE = 64
 
 
 def group_steps(steps: Sequence[Step]) -> list[Step]:
@@ -155,41 +157,36 @@ def _join_tails(steps: list[Step]) -> list[list[Step]]:
         at = _next_use(steps, i, step.out.buffer)
         first, sums = _part_sums(step, steps[at]) if at is not None else (None, [])
         if at is None or first is None:
-            units += _split_unit(step, None, False)
+            units += _split_unit(step, None, ())
             continue
         between = steps[i:at]
         if not conflict(between, (first, *sums)):
-            later = [*sums, *between, *steps[at + 1 :]]
-            units += _split_unit(step, first, _is_unread(step.out.buffer, later))
-            steps[i:] = later
+            steps[i : at + 1] = [*sums, *between]
+            units += _split_unit(step, first, steps[i:])
         elif id(step) not in moved and not conflict((step,), between):
             moved.add(id(step))
             steps[i - 1 : at + 1] = [*between, step, first, *sums]
             i -= 1
         else:
-            units += _split_unit(step, None, False)
+            units += _split_unit(step, None, ())
     return units
 
 
-def _split_unit(product: Product, kernel: Kernel | None, unread: bool) -> list[list[Step]]:
+def _split_unit(product: Product, kernel: Kernel | None, later: Sequence[Step]) -> list[list[Step]]:
     """A product with its tail in one unit, or if K is cut, the parts and their sum in one each."""
-    parts = count_parts(product)
-    if kernel is not None and kernel.inner:
-        return [[product, kernel]]
+    parts, buffer = count_parts(product), product.out.buffer
+    whole: list[Step] = [product] if kernel is None else [product, kernel]
+    if parts == 1 or (kernel is not None and kernel.inner):
+        return [whole]
+    unread = buffer.kind == "arena" and not any(buffer in step.reads() for step in later)
     tail = store_product(product) if kernel is None else find_tail(product, kernel, unread)
-    if parts == 1 or tail is None:
-        return [[product] if kernel is None else [product, kernel]]
-    return [[step] for step in split_product(product, tail, parts)]
-
-
-def _is_unread(buffer: Buffer, later: Sequence[Step]) -> bool:
-    return buffer.kind == "arena" and not any(buffer in step.reads() for step in later)
+    return [whole] if tail is None else [[step] for step in split_product(product, tail, parts)]
 
 
 def _next_use(steps: Sequence[Step], start: int, buffer: Buffer) -> int | None:
-    """The next step that uses a buffer."""
-    used = (j for j in range(start, len(steps)) if buffer in steps[j].reads() or buffer in steps[j].writes())
-    return next(used, None)
+    """The next step that uses a buffer, if it is near: programs may have thousands."""
+    near = range(start, min(start + MAX_DISTANCE, len(steps)))
+    return next((j for j in near if buffer in steps[j].reads() or buffer in steps[j].writes()), None)
 
 
 def _is_worth_joining(product: Product) -> bool:

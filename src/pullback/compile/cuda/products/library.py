@@ -128,11 +128,6 @@ def _library() -> tuple[Any, ctypes.c_void_p]:
     return library, handle
 
 
-def library_path() -> str:
-    """The file that products come from."""
-    return str(_library()[0]._name)
-
-
 def library_version() -> int:
     return int(_library()[0].cublasLtGetVersion())
 

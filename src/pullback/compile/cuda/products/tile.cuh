@@ -18,11 +18,21 @@ __device__ __noinline__ T plain_sum_(const Left left, const Right right, const i
 // through shared memory in pieces of CHUNK along K, or straight to registers where CHUNK is 0. BY_K: whether neighbours
 // in memory are neighbours along K. DIGITS 3: each float32 is a sum of two tf32, of whose products the largest three
 // are added, which has the accuracy of float32 arithmetic; DIGITS 1: rounded to tf32.
-template <int MT_, int NT_, int WM_, int WN_, int WK_, int CHUNK_, int DIGITS_, bool LEFT_BY_K_, bool RIGHT_BY_K_>
+// VECTORS: `load_left` and `load_right` return four neighbours in memory, and a warp has 2 x 4 fragments. Which numbers of a sum
+// meet in one instruction, and which row or column is whose, is free, so a lane takes what it has loaded at once.
+template <
+    int MT_, int NT_, int WM_, int WN_, int WK_, int CHUNK_, int DIGITS_, bool LEFT_BY_K_, bool RIGHT_BY_K_, bool VECTORS_>
 struct TensorShape {
   static constexpr int MT = MT_, NT = NT_, WM = WM_, WN = WN_, WK = WK_, CHUNK = CHUNK_, DIGITS = DIGITS_;
   static constexpr int ROWS = 16 * MT * WM, COLUMNS = 8 * NT * WN, THREADS = 32 * WM * WN * WK;
-  static constexpr bool LEFT_BY_K = LEFT_BY_K_, RIGHT_BY_K = RIGHT_BY_K_;
+  static constexpr bool LEFT_BY_K = LEFT_BY_K_, RIGHT_BY_K = RIGHT_BY_K_, VECTORS = VECTORS_;
+  // the row and the column of a warp's tile that an element of a fragment is: of half h of 16 rows, and of column c of 8
+  static __device__ __forceinline__ int row(const int i, const int h, const int g) {
+    return VECTORS && !LEFT_BY_K ? 4 * g + 2 * i + h : 16 * i + 8 * h + g;
+  }
+  static __device__ __forceinline__ int column(const int j, const int c) {
+    return VECTORS && !RIGHT_BY_K ? 4 * c + j : 8 * j + c;
+  }
 };
 
 // CHUNK by COUNT elements in shared memory, neighbours as they are in memory; padded so that the 32 addresses of a
@@ -103,26 +113,69 @@ template <class T> struct Fragments {
   }
 };
 
-template <class S, class T, class Left, class Right, class Store>
+// The same for 16 numbers along K, two instructions' worth, of which a lane has four neighbours: `left(i, k)` and
+// `right(k, j)` return vectors along K or along rows and columns, as memory has it.
+template <class T> struct WideFragments {
+  float a[2][T::MT][4], b[2][T::NT][2];
+  template <class Left, class Right>
+  __device__ __forceinline__ void load(const int k, const Left& left, const Right& right) {
+    const int g = threadIdx.x % 32 / 4, own = k + threadIdx.x % 4 * 4;
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const Vec<float, 4> x = T::LEFT_BY_K ? left(T::row(i / 2, i % 2, g), own) : left(4 * g, own + i);
+      const Vec<float, 4> y = T::RIGHT_BY_K ? right(own, T::column(i, g)) : right(own + i, 4 * g);
+      #pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        // `from` is a row or a column, `step` the number along K that the lane has of it
+        const int from = T::LEFT_BY_K ? i : e, step = T::LEFT_BY_K ? e : i;
+        a[step / 2][from / 2][from % 2 + step % 2 * 2] = x.v[e];
+        b[(T::RIGHT_BY_K ? e : i) / 2][T::RIGHT_BY_K ? i : e][(T::RIGHT_BY_K ? e : i) % 2] = y.v[e];
+      }
+    }
+  }
+};
+
+template <class S, class T, class Left, class Right, class LoadLeft, class LoadRight, class Store>
 __device__ __forceinline__ void tensor_tile_(
-    const unsigned block, float* shared, const Left& left, const Right& right, const Store& store) {
+    const unsigned block, float* shared, const Left& left, const Right& right, const LoadLeft& load_left,
+    const LoadRight& load_right, const Store& store) {
   constexpr int ACROSS = (S::N + T::COLUMNS - 1) / T::COLUMNS, DOWN = (S::M + T::ROWS - 1) / T::ROWS;
   const int z = block / (ACROSS * DOWN), row = block / ACROSS % DOWN * T::ROWS, column = block % ACROSS * T::COLUMNS;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, wk = warp / (T::WM * T::WN);
   const int own_row = warp / T::WN % T::WM * 16 * T::MT, own_column = warp % T::WN * 8 * T::NT;
   // how much of K a warp takes at once; guards that constants make superfluous are gone in the machine code
   constexpr int STEPS = ((S::K + 7) / 8 + T::WK - 1) / T::WK;
-  constexpr bool WHOLE = T::CHUNK ? S::K % (T::CHUNK ? T::CHUNK : 1) == 0 : S::K == 8 * STEPS * T::WK;
+  constexpr bool WHOLE = T::CHUNK     ? S::K % (T::CHUNK ? T::CHUNK : 1) == 0
+                         : T::VECTORS ? S::K == 16 * ((STEPS + 1) / 2) * T::WK
+                                      : S::K == 8 * STEPS * T::WK;
+  using Element = decltype(load_left(0, 0, 0));
   const auto guarded_left = [&](const int m, const int k) {
     const bool inside = (S::M % T::ROWS == 0 || m < S::M) && (WHOLE || k < S::K);
-    return inside ? (float)left(z, m, k) : 0.0f;
+    return inside ? load_left(z, m, k) : Element();
   };
   const auto guarded_right = [&](const int k, const int n) {
     const bool inside = (S::N % T::COLUMNS == 0 || n < S::N) && (WHOLE || k < S::K);
-    return inside ? (float)right(z, k, n) : 0.0f;
+    return inside ? load_right(z, k, n) : Element();
   };
   float sum[T::MT][T::NT][4] = {};
-  if constexpr (T::CHUNK == 0) {
+  if constexpr (T::VECTORS) {
+    constexpr int PAIRS = (STEPS + 1) / 2, ROUNDS = (PAIRS + 1) / 2, AHEAD = ROUNDS ? (PAIRS + ROUNDS - 1) / ROUNDS : 1;
+    WideFragments<T> ahead[AHEAD];
+    #pragma unroll 1
+    for (int first = 0; first < PAIRS; first += AHEAD) {
+      #pragma unroll
+      for (int i = 0; i < AHEAD; ++i)
+        if (PAIRS % AHEAD == 0 || first + i < PAIRS)
+          ahead[i].load((wk * PAIRS + first + i) * 16,
+              [&](const int m, const int k) { return guarded_left(row + own_row + m, k); },
+              [&](const int k, const int n) { return guarded_right(k, column + own_column + n); });
+      #pragma unroll
+      for (int i = 0; i < AHEAD; ++i)
+        if (PAIRS % AHEAD == 0 || first + i < PAIRS)
+          #pragma unroll
+          for (int step = 0; step < 2; ++step) multiply_fragments_<T>(sum, ahead[i].a[step], ahead[i].b[step]);
+    }
+  } else if constexpr (T::CHUNK == 0) {
     // all that registers hold is asked for at once: memory takes longer than the arithmetic
     constexpr int FIT = 64 / (4 * T::MT + 2 * T::NT), ROUNDS = (STEPS + FIT - 1) / FIT;
     constexpr int AHEAD = ROUNDS ? (STEPS + ROUNDS - 1) / ROUNDS : 1;
@@ -184,7 +237,7 @@ __device__ __forceinline__ void tensor_tile_(
       for (int j = 0; j < T::NT; ++j)
         #pragma unroll
         for (int e = 0; e < 4; ++e)
-          finish(row + own_row + 16 * i + lane / 4 + e / 2 * 8, column + own_column + 8 * j + lane % 4 * 2 + e % 2, sum[i][j][e]);
+          finish(row + own_row + T::row(i, e / 2, lane / 4), column + own_column + T::column(j, lane % 4 * 2 + e % 2), sum[i][j][e]);
   } else {
     constexpr int STEP = T::COLUMNS + 1, PART = T::ROWS * STEP;
     #pragma unroll
@@ -193,7 +246,7 @@ __device__ __forceinline__ void tensor_tile_(
       for (int j = 0; j < T::NT; ++j)
         #pragma unroll
         for (int e = 0; e < 4; ++e)
-          shared[wk * PART + (own_row + 16 * i + lane / 4 + e / 2 * 8) * STEP + own_column + 8 * j + lane % 4 * 2 + e % 2] = sum[i][j][e];
+          shared[wk * PART + (own_row + T::row(i, e / 2, lane / 4)) * STEP + own_column + T::column(j, lane % 4 * 2 + e % 2)] = sum[i][j][e];
     __syncthreads();
     for (int e = threadIdx.x; e < T::ROWS * T::COLUMNS; e += T::THREADS) {
       const int m = e / T::COLUMNS, n = e % T::COLUMNS;

@@ -9,11 +9,22 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...loop_ir import Kernel, KernelLine, Layout, Product, Store, load_line, product_operands, row_major_strides
-from ..kernel.grid import Grid
+from ...loop_ir import (
+    Buffer,
+    Kernel,
+    KernelLine,
+    Layout,
+    Product,
+    Store,
+    load_line,
+    product_operands,
+    row_major_strides,
+)
+from ..kernel.grid import VECTOR_BYTES, Grid
 from ..kernel.writer import FunctionLaunch, FunctionWriter
 from ..words import c_type
 
@@ -111,6 +122,7 @@ class PlainShape:
 
 
 TileShape = TensorShape | PlainShape
+NO_ALIGNMENTS: Mapping[Buffer, int] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,8 +160,12 @@ def scale_line(x: KernelLine, factor: float) -> KernelLine:
     return KernelLine("apply", x.dtype, x.axes, 0, (x, number), lambda k, a, b: k.multiply(a, b), x.dtype)
 
 
-def render_tile(product: Product, tail: Tail, shape: TileShape, digits: int) -> FunctionLaunch:
-    """A product and its tail as one function; `digits` 3: at float32 accuracy, 1: in tf32."""
+def render_tile(
+    product: Product, tail: Tail, shape: TileShape, digits: int, alignments: Mapping[Buffer, int] = NO_ALIGNMENTS
+) -> FunctionLaunch:
+    """A product and its tail as one function; `digits` 3: at float32 accuracy, 1: in tf32. `alignments` are those of
+    buffers that may not start at a multiple of `VECTOR_BYTES`.
+    """
     (rows, columns), depth = product.out.shape[-2:], product.left.shape[-1]
     grid = Grid(tail.kernel, [0] * len(tail.kernel.extents), {})
     left, right = product_operands(product)
@@ -158,19 +174,26 @@ def render_tile(product: Product, tail: Tail, shape: TileShape, digits: int) -> 
     writer = FunctionWriter(grid)
     element = c_type(product.out.buffer.dtype)
     loads = [_load_text("left", "mk", writer, left), _load_text("right", "kn", writer, right)]
+    vectors = _takes_vectors(shape, left, right, alignments)
+    if vectors:
+        loads += [
+            _load_text("load_left", "mk", writer, left, True),
+            _load_text("load_right", "kn", writer, right, True),
+        ]
     split, at = _tail_coordinates(writer, tail, product.out)
     stores = tail.kernel.stores
     known: dict[int, Any] = {}
     body = writer.compute([x for s in stores for x in (s.line, *s.args)], known, at, {id(tail.load): "product"})
     body += [x for s in stores for x in writer.store(s, known, at)]
-    call = _call_text(shape, (rows, columns, depth), element, digits, product)
+    call = _call_text(shape, (rows, columns, depth), element, digits, product, vectors)
+    given = "left, right, load_left, load_right" if vectors else "left, right, left, right"
     text = [
         *loads,
         f"const auto store = [=](const int z, const int m, const int n, const {element} product) {{",
         *("  " + line for line in (*split, *body)),
         "};",
         f"__shared__ {element} shared[{shape.shared_elements}];",
-        f"{call}(blockIdx.x, shared, left, right, store);",
+        f"{call}(blockIdx.x, shared, {given if isinstance(shape, TensorShape) else 'left, right'}, store);",
     ]
     blocks = product.count * -(-rows // shape.rows) * -(-columns // shape.columns)
     return replace(writer.finish(text, (blocks, 1), (shape.threads, 1)), wide=True)
@@ -181,13 +204,36 @@ def _reach(matrix: Layout) -> int:
     return matrix.offset + sum(abs(s) * max(n - 1, 0) for s, n in zip(matrix.strides, matrix.shape, strict=True))
 
 
-def _call_text(shape: TileShape, sizes: tuple[int, int, int], element: str, digits: int, product: Product) -> str:
+def _takes_vectors(shape: TileShape, left: Layout, right: Layout, alignments: Mapping[Buffer, int]) -> bool:
+    """Whether the arguments can be loaded four neighbours at a time, none of them beyond the matrix."""
+    if not isinstance(shape, TensorShape) or shape.chunk or (shape.high, shape.wide) != (2, 4):
+        return False
+    return _has_vectors(left, _is_by_k(left, -1), -1, alignments) and _has_vectors(
+        right, _is_by_k(right, -2), -2, alignments
+    )
+
+
+def _has_vectors(matrix: Layout, by_k: bool, axis: int, alignments: Mapping[Buffer, int]) -> bool:
+    own = axis if by_k else -3 - axis
+    others = [
+        s
+        for i, (s, n) in enumerate(zip(matrix.strides, matrix.shape, strict=True))
+        if n > 1 and i != own % len(matrix.shape)
+    ]
+    aligned = alignments.get(matrix.buffer, VECTOR_BYTES) % VECTOR_BYTES == 0
+    whole = not any(n % 4 for n in (*others, matrix.offset, matrix.shape[own]))
+    return matrix.strides[own] == 1 and aligned and whole and matrix.buffer.dtype.name == "float32"
+
+
+def _call_text(
+    shape: TileShape, sizes: tuple[int, int, int], element: str, digits: int, product: Product, vectors: bool
+) -> str:
     extents = f"Sizes<{', '.join(map(str, sizes))}>"
     by_k = ", ".join("true" if flag else "false" for flag in (_is_by_k(product.left, -1), _is_by_k(product.right, -2)))
     if isinstance(shape, PlainShape):
         return f"plain_tile_<{element}, {extents}, {shape.high}, {shape.wide}, {by_k}>"
     numbers = ", ".join(map(str, (shape.high, shape.wide, *shape.warps, shape.chunk, digits)))
-    return f"tensor_tile_<{extents}, TensorShape<{numbers}, {by_k}>>"
+    return f"tensor_tile_<{extents}, TensorShape<{numbers}, {by_k}, {'true' if vectors else 'false'}>>"
 
 
 def _is_by_k(matrix: Layout, axis: int) -> bool:
@@ -201,14 +247,16 @@ def _coordinates(shape: tuple[int, ...], names: str) -> list[str]:
     return [*(f"(z / {step} % {n})" if len(shape) > 3 else "z" for n, step in batch), *names]
 
 
-def _load_text(name: str, names: str, writer: FunctionWriter, matrix: Layout) -> str:
-    """A function of the coordinates that returns an element of a matrix."""
+def _load_text(name: str, names: str, writer: FunctionWriter, matrix: Layout, is_vector: bool = False) -> str:
+    """A function of the coordinates that returns an element of a matrix, or it and the next three in memory."""
     axes = zip(_coordinates(matrix.shape, names), matrix.shape, matrix.strides, strict=True)
     terms = [c if stride == 1 else f"(I){c} * {stride}" for c, n, stride in axes if n > 1 and stride]
     if matrix.offset or not terms:
         terms.append(str(matrix.offset))
     given = ", ".join(f"const int {c}" for c in "z" + names)
-    return f"const auto {name} = [=]({given}) {{ return {writer.pointer(matrix.buffer)}[{' + '.join(terms)}]; }};"
+    place = f"{writer.pointer(matrix.buffer)}[{' + '.join(terms)}]"
+    text = f"*reinterpret_cast<const Vec<float, 4>*>(&{place})" if is_vector else place
+    return f"const auto {name} = [=]({given}) {{ return {text}; }};"
 
 
 def _tail_coordinates(writer: FunctionWriter, tail: Tail, out: Layout) -> tuple[list[str], dict[int, str]]:

@@ -13,8 +13,8 @@ import numpy as np
 
 from ....errors import PullbackError
 from ..launch_plan import LibraryProduct
-from ..products.library import WORKSPACE_BYTES, LibraryPlan
-from .nvrtc import compile_cubin
+from ..products.library import WORKSPACE_BYTES, LibraryPlan, library_version
+from .nvrtc import compile_parts
 
 #: The file of CUDA's driver.
 LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
@@ -76,6 +76,9 @@ class Driver(Protocol):
     ) -> Callable[[int, int, int, int, int], None]:
         """A product by the library: a function of the addresses of result, left and right matrix, workspace, stream."""
 
+    def library_version(self) -> int:
+        """The version of the library that multiplies matrices: another one has other algorithms."""
+
     def capture(self, issue: Callable[[int], None]) -> int:
         """A graph of what `issue` does on the stream it is given, ready to launch."""
 
@@ -105,6 +108,9 @@ class Driver(Protocol):
 
     def write(self, address: int, data: bytes, stream: int) -> None:
         """Write one number, in the order of the stream."""
+
+    def fill(self, address: int, value: int, count: int, stream: int) -> None:
+        """Set so many bytes."""
 
     def flat_array(self, address: int, size: int, dtype: np.dtype[Any]) -> Any:
         """Memory of the device as an array of the array library, which does not own it."""
@@ -175,14 +181,17 @@ class CudaDriver:
         self.cupy.cuda.runtime.free(0)
 
     def load_module(self, text: str, fast: bool) -> tuple[Any, str]:
-        cubin, source = compile_cubin(text, self.architecture, fast)
-        module = ctypes.c_void_p()
-        self._check(self.slow.cuModuleLoadData(ctypes.byref(module), cubin))
-        return module, source
+        parts, source = compile_parts(text, self.architecture, fast)
+        modules: dict[str, ctypes.c_void_p] = {}
+        for names, cubin in parts:
+            module = ctypes.c_void_p()
+            self._check(self.slow.cuModuleLoadData(ctypes.byref(module), cubin))
+            modules |= dict.fromkeys(names, module)
+        return modules, source
 
     def find_function(self, module: Any, name: str, shared_bytes: int) -> int:
         function = ctypes.c_void_p()
-        self._check(self.slow.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
+        self._check(self.slow.cuModuleGetFunction(ctypes.byref(function), module[name], name.encode()))
         if shared_bytes > _PLAIN_SHARED_BYTES:
             self._check(self.slow.cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED, shared_bytes))
         return function.value or 0
@@ -248,6 +257,9 @@ class CudaDriver:
     ) -> Callable[[int, int, int, int, int], None]:
         return LibraryPlan(action.product, action.tf32, alignments, action.algorithm).launch
 
+    def library_version(self) -> int:
+        return library_version()
+
     def _record(self, issue: Callable[[int], None]) -> ctypes.c_void_p:
         """What is done on the stream of captures, as a graph."""
         graph, stream = ctypes.c_void_p(), ctypes.c_void_p(self.capture_stream)
@@ -301,6 +313,9 @@ class CudaDriver:
             value = int.from_bytes(data[start : start + unit], "little")
             place = ctypes.c_uint64(address + start)
             self._check(fill(place, ctypes.c_uint(value), ctypes.c_size_t(1), on))
+
+    def fill(self, address: int, value: int, count: int, stream: int) -> None:
+        self.cupy.cuda.runtime.memsetAsync(address, value, count, stream)
 
     def flat_array(self, address: int, size: int, dtype: np.dtype[Any]) -> Any:
         cupy = self.cupy

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import operator
 import threading
-import weakref
 from collections.abc import Callable, Sequence
-from operator import is_
 from typing import Any
 
 import numpy as np
 
 from ....arrays.backends import device_context
-from ....arrays.spec import Spec, make_spec
-from ....arrays.tensor import Tensor, wrap
+from ....arrays.spec import Spec
 from ... import cache
 from ...loop_ir import Buffer, Loop, Steps
 from ...schedule.arena import round_up
-from ...target import ARRAY, ARRAYS, CONSTANT, RECORDED, TRACKED, UNTRACKED, Compilation
+from ...target import Compilation
 from ..launch_plan import LaunchPlan, LibraryProduct, NestedPlans
 from .addresses import FLAG_BYTES, NUMBER_BYTES, Addresses
+from .direct_call import make_direct_call
 from .driver import Driver, find_driver
 from .issue import MovableLaunches, Part, PlanIssuer, describe_launches, is_capturable, walk_actions
 from .memory import ALIGNMENT, note_holder, out_of_memory, overlap, upload
@@ -29,9 +26,10 @@ from .tune import Tuner
 
 #: The most graphs of one program on one stream, and streams that have memory for it.
 MAX_GRAPHS, MAX_STREAMS = 8, 8
+#: More graphs are kept while they have no more than so many nodes in all.
+MAX_NODES = 256
 #: Results that take no more are made ahead, for the next call.
 SMALL_RESULT_BYTES = 1 << 14
-_SHAPE = operator.attrgetter("shape")
 #: The alignment that code assumes of arrays.
 _ARRAY_ALIGNMENT = 16
 #: CuPy's number of the default stream that each thread has for itself.
@@ -57,6 +55,7 @@ class CudaRunner:
         self.driver = find_driver(self.device_id) if driver is None else driver
         with device_context(self.device):
             self.status = STATUSES.new_word(cupy, self.name, bool(self.donated))
+            self.word = self.status.word  # looked at in every call
             self.constants = {b: upload(cupy, b.constant) for b in _find_constants(self.code.plan, self.steps)}
             tuner = Tuner(self)
             self.issuer = PlanIssuer(self.driver, self.code, compilation.options.fast, tuner.choose)
@@ -64,7 +63,7 @@ class CudaRunner:
             tuner.decide_all(self.code.plan)
             self.movable = MovableLaunches(self.code.plan, tuner.choose)
             cupy.cuda.get_current_stream().synchronize()  # constants are there, whatever stream a call is on
-        compilation.launch = describe_launches(self.code.plan)
+        compilation.launch, compilation.scratch = describe_launches(self.code.plan), self.code.plan.scratch_bytes
         self.uses_library = any(isinstance(x, LibraryProduct) for x in walk_actions(self.code.plan))
         self.new_results = [(s.shape, s.dtype) for i, s in enumerate(outs) if i not in self.donated]
         self.result_bytes = sum(s.nbytes for i, s in enumerate(outs) if i not in self.donated)
@@ -73,6 +72,8 @@ class CudaRunner:
         self.written = sorted(set(self.donated.values()))
         self.numbers = [i for i, s in enumerate(self.specs) if s.device == "cpu"]
         self.buffers: list[Buffer] = [*self.steps.inputs, *self.steps.new_outputs]
+        # short programs are called from many places of an eager loop, each with addresses of its own
+        self.max_graphs = max(MAX_GRAPHS, MAX_NODES // max(1, len(self.code.plan.actions)))
         self.is_one_graph = bool(self.code.plan.actions) and all(map(is_capturable, self.code.plan.actions))
         self.lock = threading.RLock()
         self.streams: dict[Any, StreamMemory] = {}
@@ -125,7 +126,7 @@ class CudaRunner:
         """The new results for arrays at these addresses and numbers with these bytes, which are as they should be;
         None if arrays overlap that must not.
         """
-        if self.status.word[0]:
+        if self.word[0]:
             STATUSES.check()
         stream: int = self.current_stream().ptr
         memory = self.streams.get(stream)
@@ -183,71 +184,7 @@ class CudaRunner:
 
     def make_call(self, takes: int, results: int = 0, marks: bytes = b"") -> Callable[..., Any]:
         """A direct call; see `DirectCalls`."""
-        ndarray, contiguous = self.cupy.ndarray, _contiguity_of(self.cupy.ndarray)
-        specs = [make_spec(s.shape, s.dtype, s.device) for s in self.specs]
-        wanted = [(spec, spec.shape, spec.dtype) for spec in specs]
-        count, order = len(wanted), self.order if self.donated else None
-        out_specs = [make_spec(s.shape, s.dtype, s.device) for s in self.compilation.out_specs]
-        device, pattern = self.device_id, marks if takes == RECORDED else None
-        current_device, run, numbers = self.cupy.cuda.runtime.getDevice, self.call, bool(self.numbers)
-
-        shapes = [shape for _, shape, _ in wanted]
-        # arrays of an earlier call, weakly, and their addresses: of the same ones only the shape can have changed
-        last: tuple[list[Any], list[Any]] = [], []
-
-        def call(*inputs: Any) -> Any:
-            nonlocal last
-            if len(inputs) != count or current_device() != device:
-                return False
-            references, addresses = last
-            if references and all(map(is_, inputs, [r() for r in references])):
-                outs = run(addresses.copy()) if list(map(_SHAPE, inputs)) == shapes else None
-                if outs is None:
-                    return False
-                return outs if order is None else [inputs[i] if i >= 0 else outs[~i] for i in order]
-            arrays, pointers, has_tensors, i = [], [], False, 0
-            for x in inputs:
-                spec, shape, dtype = wanted[i]
-                known, mark = False, ARRAY
-                if type(x) is Tensor:
-                    if takes == ARRAYS:
-                        return False
-                    has_tensors, known = True, x.spec is spec
-                    mark = CONSTANT if x.node is None else TRACKED
-                    x = x.value
-                if pattern is None:
-                    if mark == TRACKED and takes == UNTRACKED:
-                        return b""
-                elif mark != pattern[i]:
-                    return b""
-                i += 1
-                arrays.append(x)
-                if type(x) is not ndarray:
-                    if type(x) is not np.ndarray or x.shape or shape or spec.device != "cpu" or x.dtype != dtype:
-                        return False
-                    pointers.append(x.tobytes())
-                    continue
-                data = x.data
-                if not known and (x.shape != shape or x.dtype != dtype or data.device_id != device):
-                    return False
-                if (pointer := data.ptr) & 15 or not contiguous(x):
-                    return False
-                pointers.append(pointer)
-            if not has_tensors and not numbers:
-                last = [weakref.ref(x) for x in arrays], pointers.copy()
-            outs = run(pointers)
-            if outs is None:
-                return False
-            if order is not None:
-                outs = [arrays[i] if i >= 0 else outs[~i] for i in order]
-            if has_tensors:
-                for i in range(results):
-                    outs[i] = wrap(outs[i], out_specs[i])
-            if pattern is not None:
-                outs[results:results] = arrays
-            return outs
-
-        return call
+        return make_direct_call(self, takes, results, marks)
 
 
 class StreamMemory:
@@ -294,7 +231,7 @@ class StreamMemory:
         if key in self.seen:
             return self._record(runner, key, at)
         before = next(reversed(self.seen), None) if self.floating is None else self.floating
-        if len(self.seen) >= 4 * MAX_GRAPHS:
+        if len(self.seen) >= 4 * runner.max_graphs:
             del self.seen[next(iter(self.seen))]
         self.seen[key] = None
         if before is None or not runner.is_one_graph:
@@ -314,7 +251,7 @@ class StreamMemory:
     def _record(self, runner: CudaRunner, key: tuple[int, ...], at: Addresses) -> list[Part]:
         """Graphs for addresses; above their limit, the oldest is changed."""
         plan, steps = runner.code.plan, runner.steps
-        if len(self.graphs) >= MAX_GRAPHS:
+        if len(self.graphs) >= runner.max_graphs:
             oldest = next(k for k in self.graphs if k != self.floating)
             parts = self.graphs.pop(oldest)
             if runner.is_one_graph and runner.issuer.update(parts, plan, steps, at):
@@ -338,11 +275,6 @@ def _destroy(driver: Driver, parts: Sequence[Part]) -> None:
     for part in parts:
         if isinstance(part, int):
             driver.destroy_graph(part)
-
-
-def _contiguity_of(ndarray: Any) -> Callable[[Any], bool]:
-    """What says whether an array is contiguous; CuPy's own flag takes a quarter of the time of its flags."""
-    return operator.attrgetter("_c_contiguous" if hasattr(ndarray, "_c_contiguous") else "flags.c_contiguous")
 
 
 def _find_constants(plan: LaunchPlan, steps: Steps) -> set[Buffer]:

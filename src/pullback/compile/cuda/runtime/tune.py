@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from ...loop_ir import Buffer
 from ..launch_plan import Choice, Launch, LaunchPlan, LibraryProduct
 from .addresses import Addresses
 from .issue import walk_actions
+from .nvrtc import split_functions
 
 if TYPE_CHECKING:
     from .runner import CudaRunner
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 REPEATS = 20
 _TRIALS = 3
 _NEAR = 1.05
-_FUNCTION = re.compile(r'extern "C" __global__ [^(]*?(?:__launch_bounds__\([^)]*\) )?(\w+)\(')
 
 
 class Tuner:
@@ -65,7 +64,8 @@ class Tuner:
                 matrices = [
                     (m.shape, m.strides, m.buffer.dtype.name) for m in (product.out, product.left, product.right)
                 ]
-                parts.append(("library", matrices, product.alpha != 1, product.beta != 0, x.tf32, x.algorithm))
+                version = self._runner.driver.library_version()
+                parts.append((version, matrices, product.alpha != 1, product.beta != 0, x.tf32, x.algorithm))
         return repr(parts)
 
     def _time(self, way: Sequence[Launch | LibraryProduct]) -> float:
@@ -97,18 +97,17 @@ class Tuner:
 
 def function_texts(text: str) -> dict[str, str]:
     """A digest of each function of a module, by its name, which is no part of it."""
-    found = [*_FUNCTION.finditer(text)]
-    ends = [m.start() for m in found[1:]] + [len(text)]
-    head = text[: found[0].start()] if found else ""
+    head, functions = split_functions(text)
     return {
-        m[1]: hashlib.sha256((head + text[m.start() : end].replace(m[1], "", 1)).encode()).hexdigest()
-        for m, end in zip(found, ends, strict=True)
+        name: hashlib.sha256((head + body.replace(name, "", 1)).encode()).hexdigest()
+        for name, body in functions.items()
     }
 
 
 def _spare_memory(runner: CudaRunner, way: Sequence[Any]) -> tuple[list[Any], Addresses]:
     """Memory for what a way reads and writes, so that trying it changes nothing; and its addresses."""
     cupy = runner.cupy
+    stream: int = cupy.cuda.get_current_stream().ptr
     buffers: dict[Buffer, int] = {}
     held = []
     for x in way:
@@ -117,13 +116,13 @@ def _spare_memory(runner: CudaRunner, way: Sequence[Any]) -> tuple[list[Any], Ad
             if buffer.kind in ("scratch", "status", "constant") or buffer in buffers:
                 continue
             # numbers that are none of the special ones, since those take less power
-            array = cupy.full(buffer.nbytes + 256, 0x3C, "uint8")
+            array = cupy.ndarray((buffer.nbytes + 256,), "uint8")
+            runner.driver.fill(array.data.ptr, 0x3C, buffer.nbytes + 256, stream)
             held.append(array)
             buffers[buffer] = array.data.ptr
     scratch = cupy.ndarray((runner.code.plan.scratch_bytes + 256,), "uint8")
     held.append(scratch)
     constants = {b: a.data.ptr for b, a in runner.constants.items()}
-    stream = cupy.cuda.get_current_stream().ptr
     uses_library = any(isinstance(x, LibraryProduct) for x in way)
     workspace = runner.driver.workspace_of(stream) if uses_library else 0
     return held, Addresses(buffers, constants, 0, scratch.data.ptr, runner.status.address, 0, workspace)
