@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(64) kernel0(const float* __restrict__ b0, cons
 
 __global__ void __launch_bounds__(32) kernel0(const float* __restrict__ b0, float* __restrict__ b1) {
   using I = int;
-  const I row = min((I)blockIdx.x * 2 + (I)threadIdx.y, (I)95);
+  const I row = (I)blockIdx.x * 2 + (I)threadIdx.y;
   Vec<float, 4> k0[1];
   float f0 = __int_as_float(0xff800000);
   {
