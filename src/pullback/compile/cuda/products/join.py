@@ -115,7 +115,7 @@ def find_tail(product: Product, kernel: Step, unread: bool) -> Tail | None:
 
 
 def takes_rows(product: Product, kernel: Step) -> bool:
-    """Whether a kernel goes through the rows of a product in their order, so that whoever has made a row may go on
+    """Whether a kernel goes through the rows of a product in their order, so that the threads that made a row may go on
     with it. What it writes, neither reads.
     """
     out = product.out
