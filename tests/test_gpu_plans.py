@@ -192,3 +192,21 @@ def test_products_of_matrices_as_they_lie(gpu, x, y, lies):
         np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-14)
     is_taken = 0 not in (*x, *y) and len(x) - 2 < 2 + (x[:2] == y[:2])  # one stride walks over all of the batch
     assert bool(driver.log["products"]) == is_taken
+
+
+def test_a_fused_function_is_compiled_for_each_precision(gpu):
+    cupy, driver = gpu
+    q = pb.tensor(cupy.asarray(np.random.default_rng(4).normal(size=(2, 4, 8, 4)).astype("float32")))
+
+    def attend():
+        before = driver.log["modules"]
+        pb.nn.scaled_dot_product_attention(q, q, q)
+        return driver.log["modules"] - before
+
+    assert [attend() > 0, attend() > 0] == [True, False]
+    try:
+        pb.set_matmul_precision("tf32")
+        assert [attend() > 0, attend() > 0] == [True, False]
+    finally:
+        pb.set_matmul_precision("float32")
+    assert attend() == 0

@@ -263,7 +263,7 @@ precision_listeners: list[Callable[[], None]] = []
 
 
 def get_matmul_precision() -> str:
-    """The precision of compiled float32 matrix products on a GPU; see `set_matmul_precision`.
+    """The precision of float32 matrix products on a GPU; see `set_matmul_precision`.
 
     >>> import pullback as pb
     >>> pb.get_matmul_precision()
@@ -273,7 +273,7 @@ def get_matmul_precision() -> str:
 
 
 def set_matmul_precision(precision: str) -> None:
-    """Choose how `pb.jit` multiplies float32 matrices on a GPU, for all threads and calls from now on. With "float32",
+    """Choose how float32 matrices are multiplied on a GPU, for all threads and calls from now on. With "float32",
     the default, results are as accurate as float32 arithmetic; with "tf32" the factors are rounded to ten bits of
     mantissa, which is several times faster for large matrices. Sums are float32 either way. Products of other dtypes,
     and everything on the CPU, are not affected.

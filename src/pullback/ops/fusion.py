@@ -22,7 +22,7 @@ from ..arrays.tensor import Tensor
 from ..arrays.trees import dict_key_order, flatten
 from ..arrays.value import Value
 from ..errors import IndexingError, PullbackError
-from ..settings import PLAIN, Modes, modes, override_native, uses_native_code
+from ..settings import PLAIN, Modes, get_matmul_precision, modes, override_native, uses_native_code
 from .lazy import lazy_function
 
 P = ParamSpec("P")
@@ -188,7 +188,7 @@ class Fusion:
             why = _WITHOUT_COMPILER
         if why is not None:
             return why, []
-        key = tuple(call.key)
+        key = (*call.key, get_matmul_precision()) if call.is_on_gpu else tuple(call.key)
         form = self.forms.get(key)
         if form is None or not form.is_current():
             form = self._add_form(key, args, kwargs)
