@@ -1,5 +1,8 @@
 """Planned calls on a GPU: eager ops and rules as kernels of ours, against the same on NumPy, in the emulator."""
 
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+
 import fake_cuda_driver
 import numpy as np
 import pytest
@@ -210,3 +213,74 @@ def test_a_fused_function_is_compiled_for_each_precision(gpu):
     finally:
         pb.set_matmul_precision("float32")
     assert attend() == 0
+
+
+def mixed(x, w, b):
+    return pb.sum(pb.tanh(x @ w + b) * 1.5 + pb.sin(x) / (x * x + 2.0))
+
+
+def by_tape(*arrays, around=contextlib.nullcontext):
+    leaves = [pb.tensor(a, requires_grad=True) for a in arrays]
+    with around():
+        mixed(*leaves).backward()
+    return [leaf.grad.detach().numpy() for leaf in leaves]
+
+
+def in_threads(*arrays):
+    with ThreadPoolExecutor(4) as pool:
+        return [g for found in pool.map(lambda _: by_tape(*arrays), range(4)) for g in found]
+
+
+MEETINGS = {
+    "vmap of grad": lambda x, w, b: [pb.vmap(pb.grad(lambda r: mixed(r[None], w, b)))(x)],
+    "grad of vmap": lambda x, w, b: [
+        pb.grad(lambda x: pb.sum(pb.vmap(lambda r: mixed(r[None], w, b))(x)))(x),
+    ],
+    "jvp of grad": lambda x, w, b: [pb.jvp(pb.grad(lambda x: mixed(x, w, b)), (x,), (x,))[1]],
+    "grad of grad": lambda x, w, b: [pb.grad(lambda x: pb.sum(pb.grad(lambda x: mixed(x, w, b))(x) ** 2))(x)],
+    "checkpoint": lambda *arrays: list(pb.grad(pb.checkpoint(mixed), argnums=(0, 1, 2))(*arrays)),
+    "anomaly": lambda *arrays: by_tape(*arrays, around=pb.detect_anomaly),
+    "threads": in_threads,
+}
+
+
+@pytest.mark.parametrize("name", MEETINGS)
+def test_planned_calls_meet_other_features(gpu, name):
+    cupy, _ = gpu
+    rng = np.random.default_rng(5)
+    arrays = [rng.normal(size=shape) for shape in ((4, 4), (4, 4), (4,))]  # sizes that are equal
+    wanted = MEETINGS[name](*arrays)
+    on_gpu = [cupy.asarray(a) for a in arrays]
+    for _ in range(4):
+        by_tape(*on_gpu)
+        found = [a.get() if isinstance(a, cupy.ndarray) else a for a in MEETINGS[name](*on_gpu)]
+        for mine, theirs in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_a_kernel_that_cannot_be_compiled_is_logged_and_left_to_cupy(gpu, caplog):
+    cupy, driver = gpu
+    driver.refuses_module = True
+    x = pb.tensor(cupy.asarray(np.linspace(0.1, 1, 5)), requires_grad=True)
+    with caplog.at_level("WARNING", "pullback"):
+        for _ in range(4):
+            x.grad = None
+            y = pb.tanh(x)
+            y.backward(cupy.asarray(np.ones(5)))
+    np.testing.assert_allclose(x.grad.numpy(), 1 - np.tanh(np.linspace(0.1, 1, 5)) ** 2, rtol=1e-12)
+    assert "CuPy runs them" in caplog.text
+
+
+def test_a_launch_that_fails_is_logged_and_left_to_cupy(gpu, caplog, monkeypatch):
+    cupy, driver = gpu
+    x = pb.tensor(cupy.asarray(np.linspace(0.1, 1, 5)))
+    for _ in range(3):
+        pb.tanh(x)
+
+    def fail(*arguments):
+        raise RuntimeError("no launch")
+
+    monkeypatch.setattr(driver, "launch", fail)
+    with caplog.at_level("WARNING", "pullback"):
+        np.testing.assert_allclose(pb.tanh(x).numpy(), np.tanh(np.linspace(0.1, 1, 5)), rtol=1e-15)
+    assert "tanh: its planned call failed, CuPy ran it: no launch" in caplog.text

@@ -29,6 +29,7 @@ _getframe = sys._getframe
 _ndarray = np.ndarray
 #: An op's kernel on a GPU as a function of arrays; None if it has none for such specs.
 bind_kernel = lazy_function("cuda.eager", "bind_kernel", "compile")
+_log_failure = lazy_function("cuda.eager", "log_failure", "compile")
 _NUMBERS = (float, int, bool)
 #: What static parameters of a planned call consist of; each of them equals nothing that means something else.
 _STATICS = (bool, int, str, np.dtype, type(None), StaticMark)
@@ -161,7 +162,7 @@ def bind_function(op: Op, specs: Sequence[Spec], static: dict[str, Any]) -> Call
 
 def _bind_on_gpu(op: Op, specs: Sequence[Spec], static: dict[str, Any], device: str) -> Callable[..., Any]:
     """The same for arrays of a GPU; what fails there, or is called while another device is the current one, goes by
-    the general path, which raises the proper error.
+    the general path, which raises the proper error. If it does not, that is logged.
     """
     if any(s.weak is not None for s in specs):
         return lambda *arrays: compute(op, arrays, static)
@@ -173,8 +174,10 @@ def _bind_on_gpu(op: Op, specs: Sequence[Spec], static: dict[str, Any], device: 
     def call(*arrays: Any) -> Any:
         try:
             return direct(*arrays) if current_device() == number else compute(op, arrays, static)
-        except Exception:
-            return compute(op, arrays, static)
+        except Exception as error:
+            out = compute(op, arrays, static)
+            _log_failure(op, error)
+            return out
 
     return call
 

@@ -1,11 +1,12 @@
 """Elementwise programs on a GPU, one kernel each, for the eager path: an op's value, or a whole rule of its derivative.
 
 Sizes are parameters of the kernel, so one kernel serves all shapes. Arguments are contiguous and of one shape, or
-repeat along its leading axes, as numbers and biases do; the array library runs the program op by op where they are not.
+repeat along its leading axes, as numbers and biases do; CuPy runs the program op by op where they are not.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from ...ops.op import Op
 from ...program.ir import Equation, Program, Symbol
 from ...program.run import run
 from ...program.stage import stage
+from ..target import UnlinkableCodeError
 from ..vocabulary import computation_dtype
 from .preamble import PREAMBLE
 from .runtime import link
@@ -25,6 +27,7 @@ from .words import CudaValue, CudaWords, c_type
 
 Function = Callable[..., Any]
 _FUNCTION = "elementwise"
+_LOG = logging.getLogger("pullback")
 
 
 def bind_kernel(op: Op, specs: Sequence[Spec], static: dict[str, Any]) -> Function | None:
@@ -52,6 +55,11 @@ def bind_program(program: Program) -> Function | None:
     return lambda arrays, out=None: launch(arrays, out) or run(program, arrays)
 
 
+def log_failure(op: Op, error: Exception) -> None:
+    """Say that a planned call of an op failed where CuPy's own did not."""
+    _LOG.warning("%s: its planned call failed, CuPy ran it: %s", op.name, error)
+
+
 def _find_launch(program: Program) -> Function | None:
     shape = _common_shape(program)
     if shape is None or link.why_unavailable() or not all(map(_is_elementwise, program.equations)):
@@ -62,7 +70,11 @@ def _find_launch(program: Program) -> Function | None:
     results = [(shape, spec_of(o).dtype) for o in program.outputs]
     device = int(specs[0].device.partition(":")[2])
     text = _render_text(program, periods, "unsigned" if size < 1 << 31 else "unsigned long long")
-    return make_launch(text, _FUNCTION, device, (size, *(p for p in periods if p > 1)), len(specs), results)
+    try:
+        return make_launch(text, _FUNCTION, device, (size, *(p for p in periods if p > 1)), len(specs), results)
+    except UnlinkableCodeError as error:
+        _LOG.warning("a kernel of eager ops cannot be compiled, CuPy runs them: %s", error)
+        return None
 
 
 def _common_shape(program: Program) -> tuple[int, ...] | None:

@@ -48,7 +48,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class HostCall:
-    """An op that the array library executes between launches."""
+    """An op that CuPy executes between launches."""
 
     step: Host
 

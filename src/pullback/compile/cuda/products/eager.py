@@ -20,7 +20,7 @@ _MAX_PLANS = 1 << 12
 
 
 def multiply_matrices(x: Any, y: Any) -> Any:
-    """x @ y for arrays on one GPU of one dtype; None where it is left to the array library.
+    """x @ y for arrays on one GPU of one dtype; None where it is left to CuPy.
 
     The algorithm follows from the matrices alone, so a product has the same bits whenever it is made.
     """

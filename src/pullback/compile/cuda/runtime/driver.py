@@ -113,7 +113,7 @@ class Driver(Protocol):
         """Set so many bytes."""
 
     def flat_array(self, address: int, size: int, dtype: np.dtype[Any]) -> Any:
-        """Memory of the device as an array of the array library, which does not own it."""
+        """Memory of the device as a CuPy array, which does not own it."""
 
     def lock_of(self, stream: int) -> Any:
         """What a thread holds while it issues what belongs together on a stream."""

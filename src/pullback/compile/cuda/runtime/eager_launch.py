@@ -1,4 +1,4 @@
-"""One kernel of a varying size, launched on arrays of the array library as directly as Python can."""
+"""One kernel of a varying size, launched on CuPy arrays as directly as Python can."""
 
 from __future__ import annotations
 

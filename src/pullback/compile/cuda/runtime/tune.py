@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from .nvrtc import split_functions
 if TYPE_CHECKING:
     from .runner import CudaRunner
 
+_LOG = logging.getLogger("pullback")
 #: How often a way runs in one graph: launching takes longer than one small product.
 REPEATS = 20
 _TRIALS = 3
@@ -85,7 +87,8 @@ class Tuner:
         try:
             issue(stream)  # what is loaded or set up at first use
             graph = driver.capture(issue_often)
-        except Exception:
+        except Exception as error:  # if every way fails, the first is taken and raises its error
+            _LOG.info("a way to do a product cannot be tried on this GPU: %s", error)
             return float("inf")
         driver.launch_graph(graph, stream)
         took = min(driver.time(lambda: driver.launch_graph(graph, stream)) for _ in range(_TRIALS))
