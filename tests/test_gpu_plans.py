@@ -284,3 +284,14 @@ def test_a_launch_that_fails_is_logged_and_left_to_cupy(gpu, caplog, monkeypatch
     with caplog.at_level("WARNING", "pullback"):
         np.testing.assert_allclose(pb.tanh(x).numpy(), np.tanh(np.linspace(0.1, 1, 5)), rtol=1e-15)
     assert "tanh: its planned call failed, CuPy ran it: no launch" in caplog.text
+
+
+@pytest.mark.parametrize("factor", [2.0, 1e20, 0.5, -1.0, 3.0])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_factor_of_a_compiled_product_hides_no_overflow(gpu, factor, side):
+    cupy, _ = gpu
+    large, zeros = np.full((4, 4), 3e38, "float32"), np.zeros((4, 4), "float32")
+    f = (lambda x, y: (x * factor) @ y) if side == "left" else (lambda x, y: y @ (x * factor))
+    with np.errstate(all="ignore"):
+        wanted = f(large, zeros)
+    np.testing.assert_array_equal(pb.jit(f)(cupy.asarray(large), cupy.asarray(zeros)).get(), wanted)

@@ -124,7 +124,9 @@ class _Factors:
 
 
 def _find_scaling(step: Step) -> tuple[float, KernelLine, Store] | None:
-    """The factor, the load and the store of a kernel that copies or scales an array and does nothing else."""
+    """The factor, the load and the store of a kernel that copies or scales an array and does nothing else. A factor
+    above one could overflow, and the product of that with zero is NaN, which a factor of the result would hide.
+    """
     if not isinstance(step, Kernel) or step.inner or len(step.stores) != 1 or 0 in step.extents:
         return None
     (store,) = step.stores
@@ -142,7 +144,7 @@ def _find_scaling(step: Step) -> tuple[float, KernelLine, Store] | None:
     except (AttributeError, NotImplementedError, TypeError, ValueError):
         return None
     rounded = float(dtype.type(factor)) if dtype.kind == "f" and load.dtype == dtype else math.nan
-    return (rounded, load, store) if math.isfinite(rounded) and load.buffer is not store.buffer else None
+    return (rounded, load, store) if abs(rounded) <= 1 and load.buffer is not store.buffer else None
 
 
 def read_sources(steps: Sequence[Step]) -> list[Step]:
