@@ -109,7 +109,8 @@ def test_sums_are_in_float32(target, dtype):
     assert (pb.jit(lambda x: np.ones(300, x.dtype) @ x)(x) == wanted).all()
     table, rows = np.zeros((2, 2), x.dtype), np.zeros(300, int)
     added = pb.jit(lambda t, x: pb.grad(lambda t: pb.sum((t[rows] * x).astype("float32")))(t))(table, x)
-    assert (added[0] == wanted).all() and not added[1].any()
+    assert (added[0] == wanted).all()
+    assert not added[1].any()
 
 
 def test_values_that_are_compared_are_rounded(target):
