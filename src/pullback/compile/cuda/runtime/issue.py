@@ -91,15 +91,15 @@ class PlanIssuer:
         return issue
 
     def _launch(self, x: Launch, at: Addresses, stream: int) -> None:
-        self.driver.launch(self._function_of(x), x.grid, x.block, x.shared_bytes, _pointers_of(x, at), stream)
+        self.driver.launch(self.function_of(x), x.grid, x.block, x.shared_bytes, _pointers_of(x, at), stream)
 
     def move_launch(self, graph: int, number: int, x: Launch, at: Addresses) -> None:
         """Give a launch of a graph other addresses."""
         self.driver.move_launch(
-            graph, number, self._function_of(x), x.grid, x.block, x.shared_bytes, _pointers_of(x, at)
+            graph, number, self.function_of(x), x.grid, x.block, x.shared_bytes, _pointers_of(x, at)
         )
 
-    def _function_of(self, x: Launch) -> Any:
+    def function_of(self, x: Launch) -> Any:
         key = x.function, x.shared_bytes
         function = self._functions.get(key)
         if function is None:
@@ -177,7 +177,7 @@ class MovableLaunches:
         self.users: dict[Buffer, list[tuple[int, Launch]]] = {}
         self.fixed: set[Buffer] = set()
         number = 0
-        for action in _take_choices(plan, choose):
+        for action in take_choices(plan, choose):
             if isinstance(action, Launch):
                 for buffer in action.buffers:
                     self.users.setdefault(buffer, []).append((number, action))
@@ -196,14 +196,14 @@ class MovableLaunches:
         return found if len(found) <= MAX_MOVED else None
 
 
-def _take_choices(plan: LaunchPlan, choose: Callable[[Choice], int]) -> Iterator[Action]:
+def take_choices(plan: LaunchPlan, choose: Callable[[Choice], int]) -> Iterator[Action]:
     for action in plan.actions:
         yield from action.ways[choose(action)] if isinstance(action, Choice) else (action,)
 
 
 def _count_own(action: NestedPlans, choose: Callable[[Choice], int]) -> int:
     """The launches of our own in a loop that is written out."""
-    inner = [x for plan in action.plans for x in _take_choices(plan, choose)]
+    inner = [x for plan in action.plans for x in take_choices(plan, choose)]
     nested = sum(_count_own(x, choose) for x in inner if isinstance(x, NestedPlans))
     return action.loop.rounds * (nested + sum(isinstance(x, Launch) for x in inner))
 
