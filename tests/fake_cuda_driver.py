@@ -85,11 +85,14 @@ class FakeDriver:
     def lock_of(self, stream):
         return self.locks.setdefault(stream, threading.RLock())
 
-    def launch_line(self, function, blocks, threads, parameters, stream):
-        given = []
-        while len(given) < 64 and (place := ctypes.c_uint64.from_address(parameters + 8 * len(given)).value):
-            given.append(ctypes.c_uint64.from_address(place).value)
-        self.launch(function, (blocks, 1, 1), (threads, 1, 1), 0, given, stream)
+    def prepare_launch(self, function, sizes):
+        def launch(stream, parameters):
+            given = []
+            while len(given) < 128 and (place := ctypes.c_uint64.from_address(parameters + 8 * len(given)).value):
+                given.append(ctypes.c_uint64.from_address(place).value)
+            self.launch(function, sizes[:3], sizes[3:6], sizes[6], given, stream)
+
+        return launch
 
     def _run(self, function, pointers, sizes):
         self.log["launches"] += 1

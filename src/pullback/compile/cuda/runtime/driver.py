@@ -71,8 +71,10 @@ class Driver(Protocol):
         stream: int,
     ) -> None: ...
 
-    def launch_line(self, function: Any, blocks: int, threads: int, parameters: int, stream: int) -> None:
-        """The same for a line of blocks, whose parameters lie in memory already (`Parameters.address`)."""
+    def prepare_launch(self, function: Any, sizes: Sequence[int]) -> Callable[[int, int], None]:
+        """A launch as a function of the stream and of where its parameters lie (`Parameters.address`); `sizes` are
+        those of the grid, of a block, and the bytes of shared memory.
+        """
 
     def make_product(
         self, action: LibraryProduct, alignments: Sequence[int]
@@ -257,12 +259,17 @@ class CudaDriver:
     def pointers_of(self, graph: int) -> list[list[int]]:
         return [list(node.pointers) for node in self.graphs[graph][1]]
 
-    def launch_line(self, function: Any, blocks: int, threads: int, parameters: int, stream: int) -> None:
-        try:
-            self.launch_kernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, 0)
-        except self.launch_error as error:
-            self._recover(error)
-            self.launch_kernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, 0)
+    def prepare_launch(self, function: Any, sizes: Sequence[int]) -> Callable[[int, int], None]:
+        launch, failure = functools.partial(self.launch_kernel, function, *sizes), self.launch_error
+
+        def launch_on(stream: int, parameters: int) -> None:
+            try:
+                launch(stream, parameters, 0)
+            except failure as error:
+                self._recover(error)
+                launch(stream, parameters, 0)
+
+        return launch_on
 
     def _recover(self, error: Any) -> None:
         """Raise an error of a launch, unless this thread only had no device yet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .driver import Parameters, find_driver
+from .recycling import ResultArrays
 
 _THREADS = 256
 #: So many blocks keep a large GPU busy; each thread then computes several elements.
@@ -42,9 +44,9 @@ def make_launch(
         function = driver.find_function(module, name, 0)
     blocks = min(-(-sizes[0] // _THREADS), _MAX_BLOCKS)
     of_thread = _OfThread(inputs + len(results), sizes)
-    launch_line, new = driver.launch_line, cupy.ndarray
+    launch_on = driver.prepare_launch(function, (blocks, 1, 1, _THREADS, 1, 1, 0))
     current_stream, current_device = cupy.cuda.get_current_stream, cupy.cuda.runtime.getDevice
-    rest = results[1:]
+    take, *others = [ResultArrays(cupy, shape, t, math.prod(shape) * t.itemsize).take for shape, t in results]
 
     def launch(arrays: Sequence[Any], out: Any = None) -> list[Any] | None:
         if current_device() != device:
@@ -57,11 +59,17 @@ def make_launch(
                 return None
             values[i] = x.data.ptr
             i += 1
-        outs = [new(*results[0]) if out is None else out, *[new(*each) for each in rest]]
-        for x in outs:
-            values[i] = x.data.ptr
+        stream = current_stream().ptr
+        if out is None:
+            out, values[i] = take(stream)
+        else:
+            values[i] = out.data.ptr
+        outs = [out]
+        for take_next in others:
             i += 1
-        launch_line(function, blocks, _THREADS, parameters.address, current_stream().ptr)
+            found, values[i] = take_next(stream)
+            outs.append(found)
+        launch_on(stream, parameters.address)
         return outs
 
     return launch

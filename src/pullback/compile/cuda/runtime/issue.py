@@ -94,9 +94,9 @@ class PlanIssuer:
 
     def _launch(self, x: Launch, at: Addresses, stream: int) -> None:
         pointers = [at.of(b) + by * b.dtype.itemsize for b, by in zip(x.buffers, x.shifts, strict=True)]
-        self.driver.launch(self._function_of(x), x.grid, x.block, x.shared_bytes, pointers, stream)
+        self.driver.launch(self.function_of(x), x.grid, x.block, x.shared_bytes, pointers, stream)
 
-    def _function_of(self, x: Launch) -> Any:
+    def function_of(self, x: Launch) -> Any:
         key = x.function, x.shared_bytes
         function = self._functions.get(key)
         if function is None:
@@ -177,6 +177,12 @@ class PlanIssuer:
             rounds += 1
         assert loop.number is not None
         self.driver.write(at.start_of(loop.number), loop.number.buffer.dtype.type(rounds).tobytes(), stream)
+
+
+def take_choices(plan: LaunchPlan, choose: Callable[[Choice], int]) -> Iterator[Action]:
+    """The actions of a plan, with the way of each choice that is gone."""
+    for action in plan.actions:
+        yield from action.ways[choose(action)] if isinstance(action, Choice) else (action,)
 
 
 def walk_actions(plan: LaunchPlan) -> Iterator[Action]:
