@@ -53,6 +53,7 @@ def kernel_key(kernel: Kernel) -> tuple[Any, list[Buffer]]:
             (
                 line.kind, line.dtype, line.axes, line.phase, tuple([numbers[id(a)] for a in line.args]), line.kernel,
                 line.compute_dtype, number, line.word, buffer, line.strides, line.offset, line.weight, line.places,
+                line.narrow,
             )
         )  # fmt: skip
         numbers[id(line)] = len(numbers)

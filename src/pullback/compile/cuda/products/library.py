@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...loop_ir import Layout, Product, product_operands
+from ..words import HALF_TYPES
 
 #: Bytes that an algorithm may work in; one piece of memory serves all products of a stream, one after the other.
 WORKSPACE_BYTES = 32 << 20
@@ -103,11 +104,14 @@ def split_batch(product: Product) -> list[Product]:
 
 
 def _can_take(product: Product) -> bool:
+    out, left, right = (m.buffer.dtype.name for m in (product.out, product.left, product.right))
     matrices = (product.out, product.left, product.right)
-    name = product.out.buffer.dtype.name
     return (
-        name in _DATA_TYPES
-        and all(m.buffer.dtype.name == name and m.size and matrix_order(m) is not None for m in matrices)
+        left == right
+        and left in _DATA_TYPES
+        # sums of half types may be kept in the precision they have
+        and (out == left or (out == "float32" and left in HALF_TYPES))
+        and all(m.size and matrix_order(m) is not None for m in matrices)
         and (product.out.shape[0] == 1 or product.out.strides[0] > 0)
     )
 
@@ -151,7 +155,7 @@ class LibraryPlan:
     def __init__(
         self, product: Product, tf32: bool = False, alignments: Sequence[int] = (16, 16, 16), algorithm: int = 0
     ) -> None:
-        dtype = product.out.buffer.dtype.name
+        dtype = product.left.buffer.dtype.name
         scalar = ctypes.c_double if dtype == "float64" else ctypes.c_float
         self._alpha, self._beta = scalar(product.alpha), scalar(product.beta)
         # in columns, out = left right; in rows, what is by columns there is out^T = right^T left^T
@@ -160,7 +164,7 @@ class LibraryPlan:
         first, second = (right, left) if self._swaps else (left, right)
         transposes = [_order_of(m).by_rows != self._swaps for m in (first, second)]
         self._description = _describe(dtype, tf32, transposes)
-        self._layouts = tuple(_make_layout(m, dtype) for m in (first, second, product.out))
+        self._layouts = tuple(_make_layout(m) for m in (first, second, product.out))
         of_out, of_left, of_right = alignments
         sides = (of_right, of_left) if self._swaps else (of_left, of_right)
         found = self._propose((*sides, of_out, of_out))
@@ -237,7 +241,7 @@ def _describe(dtype: str, tf32: bool, transposes: Sequence[bool]) -> ctypes.c_vo
     return description
 
 
-def _make_layout(matrix: Layout, dtype: str) -> ctypes.c_void_p:
+def _make_layout(matrix: Layout) -> ctypes.c_void_p:
     """A matrix as the library sees it: what lies by rows is a transposed matrix by columns."""
     library, _ = _library()
     order = _order_of(matrix)
@@ -246,7 +250,10 @@ def _make_layout(matrix: Layout, dtype: str) -> ctypes.c_void_p:
     layout = ctypes.c_void_p()
     _check(
         library.cublasLtMatrixLayoutCreate(
-            ctypes.byref(layout), _DATA_TYPES[dtype], *map(ctypes.c_uint64, sizes), ctypes.c_int64(order.leading)
+            ctypes.byref(layout),
+            _DATA_TYPES[matrix.buffer.dtype.name],
+            *map(ctypes.c_uint64, sizes),
+            ctypes.c_int64(order.leading),
         )
     )
     if batch > 1:
