@@ -69,8 +69,7 @@ def test_rings_are_bounded_and_given_back(gpu, monkeypatch):
     assert not arrays._rings
     monkeypatch.setattr(recycling, "ALL_BYTES", 1 << 12)
     several = [ResultArrays(cupy, (4,), F8, 32) for _ in range(20)]
-    for each in several:
-        held.append(each.take(0)[0])
+    held += [each.take(0)[0] for each in several]
     assert sum(len(ring) for each in several for ring in each._rings.values()) <= 8
     arrays.take(0)
     assert pb.cuda.memory_allocated() > 0
