@@ -65,7 +65,7 @@ class Domain:
         lanes that it wants.
         """
         lines = [line for line in self.kernel.live_lines() if self.varies_along_row(line) or line.kind == "fold"]
-        moving = [line for line in lines if line.buffer is not None]
+        moving: list[KernelLine | Store] = [line for line in lines if line.buffer is not None]
         moving += [s for s in self.kernel.stores if self.in_row and (s.args or self.strides(s.strides)[-1])]
         return (
             bool(moving)
