@@ -4,11 +4,16 @@ import dataclasses
 
 import numpy as np
 import pytest
+from composed_modes import find_fault
+from composed_programs import drawn as drawn_program
 from machines import IN_BLOCKS, cpu_with
+from random_programs import program
 from stub_target import STUB
+from test_random_graphs import roles
 
 import pullback as pb
 from pullback.compile import targets
+from pullback.compile.cpu.runtime import link
 from pullback.compile.loop_ir import Host
 
 TARGETS = {"cpu": None, "stub": STUB, "stub with half products": dataclasses.replace(STUB, has_half_products=True)}
@@ -190,3 +195,47 @@ def test_functions_of_every_bfloat16():
             finite = np.isfinite(wanted)
             np.testing.assert_array_equal(mine[~finite], wanted[~finite])
             np.testing.assert_allclose(mine[finite], wanted[finite], rtol=2.0**-7, atol=1e-38)
+
+
+def check_random_program(seed):
+    """Value, pull and push of a random program, in both dtypes: all stages of the compiler against NumPy op by op,
+    within the noise of the roundings on the way.
+    """
+    for dtype in HALVES:
+        f, args = program(seed)
+        args = tuple(a.astype(getattr(pb, dtype)) for a in args)
+        dots = tuple(drawn(dtype, *a.shape, seed=i) for i, a in enumerate(args))
+        with np.errstate(all="ignore"):
+            pb.jit(roles(f), check=True)(args, dots)
+
+
+def in_float16(source):
+    """A program of whole numbers in float16, which has all of them that it meets: compiled and eager bits agree."""
+    inputs = [dataclasses.replace(i, dtype="float16") if i.dtype.startswith("float") else i for i in source.inputs]
+    return dataclasses.replace(source, inputs=tuple(inputs))
+
+
+MODES = ("value", "donated", "jit_grad", "scanned")
+
+
+@pytest.mark.parametrize("seed", range(2, 9))
+def test_random_programs(monkeypatch, seed):
+    monkeypatch.setattr(link, "EFFORT", ((), 0))
+    check_random_program(seed)
+
+
+@pytest.mark.parametrize("seed", [1, 5, 73, 77])
+def test_programs_of_whole_numbers_are_exact(monkeypatch, seed):
+    monkeypatch.setattr(link, "EFFORT", ((), 0))
+    source = in_float16(drawn_program(seed, 3, 8))
+    assert [fault for mode in MODES if (fault := find_fault(source, mode)) is not None] == []
+
+
+@pytest.mark.sweep
+def test_many_random_programs(monkeypatch):
+    monkeypatch.setattr(link, "EFFORT", ((), 0))
+    for seed in range(300):
+        check_random_program(seed)
+        if seed % 4 == 1:
+            source = in_float16(drawn_program(seed, 3, 8))
+            assert [fault for mode in MODES if (fault := find_fault(source, mode)) is not None] == []

@@ -177,8 +177,9 @@ def _mark_kernel(x: Kernel, y: Kernel) -> Kernel:
 
 def _fixed_parts(x: KernelLine) -> tuple[Any, ...]:
     """What lines of one program for two sizes have in common."""
+    dtypes = x.dtype, x.compute_dtype, x.narrow, None if x.buffer is None else x.buffer.dtype
     return (
-        x.kind, x.dtype, x.axes, x.phase, len(x.args), x.compute_dtype, x.word, x.weight, x.narrow, len(x.places)
+        x.kind, dtypes, x.axes, x.phase, len(x.args), x.word, x.weight, len(x.places)
     )  # fmt: skip
 
 

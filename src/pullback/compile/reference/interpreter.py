@@ -192,7 +192,8 @@ def _host_noise(value: Any, other: Any) -> Any:
     dtype = value.dtype
     if is_half(dtype):
         value, other = value.astype(np.float32), np.asarray(other, np.float32)
-        return _host_noise(value, other) + noise_of_rounding(value, dtype)
+        largest = np.abs(value[np.isfinite(value)]).max(initial=0.0)
+        return _host_noise(value, other) + 4 * noise_of_rounding(largest, dtype)
     if value.dtype.kind not in "fc":
         return np.zeros(value.shape)
     finite = np.isfinite(value)

@@ -54,7 +54,7 @@ def kernel_key(kernel: Kernel) -> tuple[Any, list[Buffer]]:
             (
                 line.kind, line.dtype, line.axes, line.phase, tuple([numbers[id(a)] for a in line.args]), line.kernel,
                 line.compute_dtype, number, line.word, buffer, line.strides, line.offset, line.weight, line.places,
-                line.narrow,
+                line.narrow, None if line.buffer is None else line.buffer.dtype,
             )
         )  # fmt: skip
         numbers[id(line)] = len(numbers)
