@@ -94,11 +94,11 @@ class Fuser:
     def line_maker(self, e: Equation) -> Callable[[tuple[KernelLine, ...], int], KernelLine]:
         """A function that makes the line of an elementwise equation from the lines of its arguments."""
         out = e.results[0].spec
-        if isinstance(e.op.form, Cast):
+        if isinstance(e.op.form, Cast) and e.op.form.rounds:
             return lambda args, phase: KernelLine("cast", out.dtype, args[0].axes, phase, args, label=e.op.name)
         computed = computation_dtype([spec_of(a) for a in e.args], out)
         weight = Weigher.weigh(e.op, len(e.args))
-        kernel = e.op.kernel
+        kernel = e.op.kernel or (lambda k, x: x)  # a cast that does not round
 
         def make(args: tuple[KernelLine, ...], phase: int) -> KernelLine:
             axes = frozenset().union(*(a.axes for a in args))
