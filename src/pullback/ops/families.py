@@ -94,6 +94,7 @@ def linear(
     effects: Effects = PURE,
     statics: Mapping[str, Any] | None = None,
     direct: FormulaFunction | None = None,
+    on_gpu: FormulaFunction | None = None,
 ) -> Op:
     """An op linear in all its arguments together: states its transpose (a formula of `bar`, specs and statics). With
     a mapping from arguments to formulas it is linear in those, and the arguments after them are indices. It moves,
@@ -116,7 +117,7 @@ def linear(
         name=name, family="linear", args=args, value=value, spec=spec,
         pulls={a: as_formula(pulls[a]) if a in pulls else None for a in args}, push=push, batch=batch,
         samples=samples, rearranges=rearranges, form=form, effects=effects, statics=statics or {}, direct=direct,
-        wide_value=sums,
+        wide_value=sums, on_gpu=on_gpu,
     )  # fmt: skip
     return register(op)
 
@@ -141,6 +142,7 @@ def contraction(
     form: Any = None,
     statics: Mapping[str, Any] | None = None,
     direct: FormulaFunction | None = None,
+    on_gpu: FormulaFunction | None = None,
     narrow: FormulaFunction | None = None,
 ) -> Op:
     """An op linear in each argument separately: the tangent sums over arguments the op with that one replaced.
@@ -160,7 +162,7 @@ def contraction(
     op = Op(
         name=name, family="contraction", args=tuple(pull), value=_compute_wide(value, narrow), spec=spec,
         pulls={a: as_formula(p) for a, p in pull.items()}, push=push, batch=batch, samples=samples,
-        form=form, statics=statics or {}, direct=direct, wide_value=True,
+        form=form, statics=statics or {}, direct=direct, on_gpu=on_gpu, wide_value=True,
     )  # fmt: skip
     return register(op)
 
