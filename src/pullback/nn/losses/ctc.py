@@ -14,6 +14,7 @@ from ...ops.elementwise.pointwise import greater, greater_equal, less, logaddexp
 from ...ops.index import indexing
 from ...ops.index.normalize import namespace_for
 from ...ops.reduce import reductions
+from ...ops.round_once import rounds_once
 from ...ops.shape import arrange, reshaping
 from ...ops.signatures import of_mixed_arrays
 from ...transforms.control.scan import scan
@@ -25,6 +26,7 @@ _LOG_ZERO = -1e30
 
 @of_mixed_arrays
 @attributed_to_caller
+@rounds_once
 def ctc_loss(
     log_probs: Any,
     /,
