@@ -12,11 +12,11 @@ import numpy as np
 
 from ..loop_ir import Buffer
 from .kernel.writer import FunctionLaunch
-from .words import C_TYPES
+from .words import C_TYPES, HALF_TYPES
 
 _POINTER = re.compile(r"\bb\d+\b")
-_SHARED = re.compile(r"__shared__ ([a-z ]+?) \w+((?:\[\d+\])+)")
-_SIZES = {name: np.dtype(dtype).itemsize for dtype, name in C_TYPES.items()}
+_SHARED = re.compile(r"__shared__ ([a-z0-9_ ]+?) \w+((?:\[\d+\])+)")
+_SIZES = {name: 2 if dtype in HALF_TYPES else np.dtype(dtype).itemsize for dtype, name in C_TYPES.items()}
 #: What a function may declare, and what the sort of the preamble does.
 MAX_SHARED_BYTES = 48 << 10
 SORT_BYTES = 36 << 10
@@ -31,7 +31,7 @@ def share_launches(launches: Sequence[FunctionLaunch]) -> list[FunctionLaunch]:
     taken = tile = 0
     for launch in launches:
         own_tile = _count_tile_bytes(launch.body)
-        own = count_shared_bytes(launch.body) - own_tile
+        own = count_shared_bytes(launch.body) - own_tile + launch.shared_bytes
         if groups[-1] and taken + own + max(tile, own_tile) > MAX_SHARED_BYTES:
             groups.append([])
             taken = tile = 0
@@ -58,6 +58,7 @@ def merge_launches(launches: Sequence[FunctionLaunch]) -> FunctionLaunch:
     """
     if len(launches) == 1:
         return launches[0]
+    assert not any(launch.shared_bytes for launch in launches)
     pointers: dict[Buffer, str] = {}
     parameters: dict[str, str] = {}
     parts: list[str] = []

@@ -34,7 +34,10 @@ from ..loop_ir import (
     row_major_strides,
 )
 from ..schedule.cost import count_multiplications
+from ..vocabulary import value_dtype
+from .contraction import PRODUCT_DTYPES
 from .fuse import Fuser
+from .half_values import product_dtype, wide_spec
 from .padding import channels_last, fill_kernel, interior_layout, padded_layout
 
 
@@ -43,9 +46,10 @@ def can_lower_convolution(f: Fuser, e: Equation) -> bool:
     specs = [spec_of(a) for a in e.args]
     dtype = e.results[0].spec.dtype
     whole = all(s.dtype == dtype and s.weak is None and s.size for s in specs) and e.results[0].spec.size
-    if dtype.name not in ("float32", "float64") or not whole:
+    if dtype.name not in PRODUCT_DTYPES or not whole:
         return False
-    return e.static["groups"] == 1 or f.target.has_routine(_routine_of(e), [*specs, e.results[0].spec])
+    wide = [wide_spec(s) for s in (*specs, e.results[0].spec)]
+    return e.static["groups"] == 1 or f.target.has_routine(_routine_of(e), wide)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +84,12 @@ class _Geometry:
         return max(i for i in range(1, self.n + 1) if self.n % i == 0 and i <= most)
 
 
-def _geometry_of(e: Equation, patch_bytes: int) -> _Geometry:
+def _geometry_of(e: Equation, patch_bytes: int, dtype: np.dtype[Any]) -> _Geometry:
     shapes = {e.op.form.result: e.results[0].spec.shape}
     shapes |= {name: spec_of(a).shape for name, a in zip(e.op.args, e.args, strict=True)}
     x, w, y = shapes["x"], shapes["w"], shapes["y"]
     how = (e.static["stride"], e.static["padding"], e.static["dilation"])
-    return _Geometry(x[0], x[1], w[0], w[2:], y[2:], *how, e.results[0].spec.dtype, patch_bytes)
+    return _Geometry(x[0], x[1], w[0], w[2:], y[2:], *how, dtype, patch_bytes)
 
 
 def _routine_of(e: Equation) -> Routine:
@@ -97,31 +101,33 @@ def lower_convolution(f: Fuser, e: Equation) -> None:
     if e.static["groups"] > 1:
         _lower_as_routine(f, e)
         return
-    g, (first, second) = _geometry_of(e, f.limits.patch_bytes), e.args
+    dtype = product_dtype(e.results[0].spec.dtype, f.target)
+    g, (first, second) = _geometry_of(e, f.limits.patch_bytes, dtype), e.args
     if e.op.form.result == "y":
         layout = _lower_forward(f, g, first, second)
     elif e.op.form.result == "w":
         layout = _lower_weight_gradient(f, g, first, second)
     else:
         layout = _lower_input_gradient(f, g, first, second, e.results[0].spec.shape)
-    f.places[id(e.results[0])] = layout
+    f.set_place(e.results[0], layout)
 
 
 def _lower_as_routine(f: Fuser, e: Equation) -> None:
-    args = tuple(_in_usual_order(f, a) for a in e.args)
-    out, op, static = f.new_layout(e.results[0].spec), e.op, e.static
+    spec = wide_spec(e.results[0].spec)
+    args = tuple(_in_usual_order(f, a, spec.dtype) for a in e.args)
+    out, op, static = f.new_layout(spec), e.op, e.static
     step = Host(op.name, lambda *arrays: compute(op, arrays, static), args, (out,), True, _routine_of(e))
-    g = _geometry_of(e, 1)
+    g = _geometry_of(e, 1, spec.dtype)
     multiplications = g.n * g.rows * g.depth * g.filters // static["groups"]
     # the weight is one for a convolution as if for a stack of matrices
     weight = multiplications / count_multiplications(step)
     f.steps.append(replace(step, routine=replace(_routine_of(e), weight=weight)))
     f.note(len(f.steps) - 1, out.buffer)
-    f.places[id(e.results[0])] = out
+    f.set_place(e.results[0], out)
 
 
-def _in_usual_order(f: Fuser, x: Any) -> Layout:
-    layout = f.layout_of(x)
+def _in_usual_order(f: Fuser, x: Any, dtype: np.dtype[Any]) -> Layout:
+    layout = f.widened_layout(x, dtype)
     in_order = zip(layout.shape, layout.strides, row_major_strides(layout.shape), strict=True)
     return layout if all(n == 1 or s == t for n, s, t in in_order) else f.copy_layout(layout)
 
@@ -144,7 +150,7 @@ def _lower_weight_gradient(f: Fuser, g: _Geometry, x: Any, y: Any) -> Layout:
     # a block advances each buffer by one distance, so two operands cannot share theirs
     if bars.buffer is source.buffer:
         bars = f.copy_layout(bars)
-    out = contiguous_layout(Buffer("arena", g.depth * g.filters, g.dtype), (1, g.depth, g.filters))
+    out = contiguous_layout(Buffer("arena", g.depth * g.filters, value_dtype(g.dtype)), (1, g.depth, g.filters))
     # the blocks' products are added up, so the sum starts at zero
     several = g.images < g.n
     if several:
@@ -162,7 +168,7 @@ def _lower_input_gradient(f: Fuser, g: _Geometry, y: Any, w: Any, shape: tuple[i
     bars, filters = _row_matrix(f, g, y), _filter_matrix(f, g, w)
     transposed = Layout(filters.buffer, (1, g.filters, g.depth), (0, 1, g.filters))
     padded = (*shape[:2], *(n + low + high for n, (low, high) in zip(shape[2:], g.padding, strict=True)))
-    out = f.new_layout(make_spec(padded, g.dtype), channels_last(len(padded)))
+    out = f.new_layout(make_spec(padded, value_dtype(g.dtype)), channels_last(len(padded)))
     rows = g.images * g.rows
     columns = contiguous_layout(Buffer("arena", rows * g.depth, g.dtype), (1, rows, g.depth))
     # windows overlap, so each block's images start at zero and every patch is added
@@ -223,7 +229,7 @@ def _filter_matrix(f: Fuser, g: _Geometry, w: Any) -> Layout:
     source = f.layout_of(w)
     shape = (*g.window, g.channels, g.filters)
     strides = (*source.strides[2:], source.strides[1], source.strides[0])
-    target = f.copy_layout(Layout(source.buffer, shape, strides, source.offset))
+    target = f.copy_layout(Layout(source.buffer, shape, strides, source.offset), g.dtype)
     f.prepared_layouts[id(w), "filters"] = contiguous_layout(target.buffer, (1, g.depth, g.filters))
     return f.prepared_layouts[id(w), "filters"]
 
@@ -232,7 +238,7 @@ def _row_matrix(f: Fuser, g: _Geometry, y: Any) -> Layout:
     """y as a matrix (1, windows, filters), contiguous."""
     shape = (g.n, g.filters, *g.many)
     wanted = f.new_layout(make_spec(shape, g.dtype), channels_last(len(shape)))
-    layout = f.layout_of(y)
+    layout = f.widened_layout(y, g.dtype)
     in_order = all(n == 1 or s == t for n, s, t in zip(shape, layout.strides, wanted.strides, strict=True))
     if not in_order:
         f.put(y, wanted)

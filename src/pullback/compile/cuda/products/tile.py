@@ -26,10 +26,10 @@ from ...loop_ir import (
 )
 from ..kernel.grid import VECTOR_BYTES, Grid
 from ..kernel.writer import FunctionLaunch, FunctionWriter
-from ..words import c_type
+from ..words import c_type, held_dtype
 
-#: Machine instructions of the tensor cores, which an emulator replaces: `a` and `b` in tf32, `c` is added to. Machines
-#: that have none of this kind exchange numbers between lanes and multiply them as they are.
+#: Machine instructions of the tensor cores, which an emulator replaces: `a` and `b` in tf32 or a half type, `c` is
+#: added to. Machines that have none of this kind exchange numbers between lanes and multiply them as they are.
 INSTRUCTIONS = """
 // ptx
 #if __CUDA_ARCH__ >= 800
@@ -43,6 +43,16 @@ __device__ __forceinline__ void mma_(float* c, const unsigned* a, const unsigned
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+__device__ __forceinline__ void mma_(float* c, const unsigned* a, const unsigned* b, bfloat16_) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+__device__ __forceinline__ void mma_(float* c, const unsigned* a, const unsigned* b, float16_) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
 #else
 __device__ __forceinline__ unsigned tf32_(const float x) { return __float_as_uint(x); }
 __device__ __forceinline__ void mma_(float* c, const unsigned* a, const unsigned* b) {
@@ -53,6 +63,21 @@ __device__ __forceinline__ void mma_(float* c, const unsigned* a, const unsigned
       const unsigned high = __shfl_sync(~0u, a[k / 4 * 2 + 1], lane / 4 * 4 + k % 4);
       const unsigned other = __shfl_sync(~0u, b[k / 4], (lane % 4 * 2 + e % 2) * 4 + k % 4);
       c[e] = fmaf(__uint_as_float(e / 2 ? high : low), __uint_as_float(other), c[e]);
+    }
+}
+template <class E> __device__ __forceinline__ float half_of_(const unsigned two, const int k) {
+  E x;
+  x.bits = two >> k % 2 * 16;
+  return x;
+}
+template <class E> __device__ __forceinline__ void mma_(float* c, const unsigned* a, const unsigned* b, E) {
+  const int lane = threadIdx.x % 32;
+  for (int k = 0; k < 16; ++k)
+    for (int e = 0; e < 4; ++e) {
+      const unsigned low = __shfl_sync(~0u, a[k / 8 * 2], lane / 4 * 4 + k % 8 / 2);
+      const unsigned high = __shfl_sync(~0u, a[k / 8 * 2 + 1], lane / 4 * 4 + k % 8 / 2);
+      const unsigned other = __shfl_sync(~0u, b[k / 8], (lane % 4 * 2 + e % 2) * 4 + k % 8 / 2);
+      c[e] = fmaf(half_of_<E>(e / 2 ? high : low, k), half_of_<E>(other, k), c[e]);
     }
 }
 #endif
@@ -172,7 +197,7 @@ def render_tile(
     if max(map(_reach, (left, right))) >= 1 << 31:
         grid.index_type = "long long"
     writer = FunctionWriter(grid)
-    element = c_type(product.out.buffer.dtype)
+    element = c_type(held_dtype(product.left.buffer.dtype))
     loads = [_load_text("left", "mk", writer, left), _load_text("right", "kn", writer, right)]
     vectors = _takes_vectors(shape, left, right, alignments)
     if vectors:
@@ -220,9 +245,9 @@ def _has_vectors(matrix: Layout, by_k: bool, axis: int, alignments: Mapping[Buff
         for i, (s, n) in enumerate(zip(matrix.strides, matrix.shape, strict=True))
         if n > 1 and i != own % len(matrix.shape)
     ]
-    aligned = alignments.get(matrix.buffer, VECTOR_BYTES) % VECTOR_BYTES == 0
+    aligned = alignments.get(matrix.buffer, VECTOR_BYTES) % (4 * matrix.buffer.dtype.itemsize) == 0
     whole = not any(n % 4 for n in (*others, matrix.offset, matrix.shape[own]))
-    return matrix.strides[own] == 1 and aligned and whole and matrix.buffer.dtype.name == "float32"
+    return matrix.strides[own] == 1 and aligned and whole
 
 
 def _call_text(
@@ -233,7 +258,8 @@ def _call_text(
     if isinstance(shape, PlainShape):
         return f"plain_tile_<{element}, {extents}, {shape.high}, {shape.wide}, {by_k}>"
     numbers = ", ".join(map(str, (shape.high, shape.wide, *shape.warps, shape.chunk, digits)))
-    return f"tensor_tile_<{extents}, TensorShape<{numbers}, {by_k}, {'true' if vectors else 'false'}>>"
+    stored = c_type(product.left.buffer.dtype)
+    return f"tensor_tile_<{extents}, TensorShape<{stored}, {numbers}, {by_k}, {'true' if vectors else 'false'}>>"
 
 
 def _is_by_k(matrix: Layout, axis: int) -> bool:
@@ -255,7 +281,8 @@ def _load_text(name: str, names: str, writer: FunctionWriter, matrix: Layout, is
         terms.append(str(matrix.offset))
     given = ", ".join(f"const int {c}" for c in "z" + names)
     place = f"{writer.pointer(matrix.buffer)}[{' + '.join(terms)}]"
-    text = f"*reinterpret_cast<const Vec<float, 4>*>(&{place})" if is_vector else place
+    kind = f"const Vec<{c_type(matrix.buffer.dtype)}, 4>*"
+    text = f"*reinterpret_cast<{kind}>(&{place})" if is_vector else place
     return f"const auto {name} = [=]({given}) {{ return {text}; }};"
 
 
