@@ -143,8 +143,9 @@ class Store:
     accumulates: bool = False
     #: With a word: how many elements are folded in. Each point of the domain folds one, so it is their number.
     points: int = 0
-    #: With indices: the user's line.
+    #: With indices: the user's line; and whether a sum may be taken in any order, which may change from run to run.
     site: Any = None
+    any_order: bool = False
 
     @property
     def phase(self) -> int:

@@ -169,6 +169,8 @@ class FunctionWriter:
         place = self.address(store, at, places)
         inside = " && ".join(f"{p} >= 0" for p in places)
         text = f"{place} = {fold_text(store, place, value.name) if store.word else value.name};"
+        if takes_any_order(store):
+            text = f"atomicAdd(&{place}, {value.name});"
         return [*words.lines, f"if ({inside}) {text}" if inside else text]
 
     def assign_cast(self, place: str, value: CudaValue, dtype: np.dtype[Any]) -> list[str]:
@@ -196,6 +198,11 @@ def stored_type(x: Access) -> str:
     """The type of an access's elements in memory."""
     assert x.buffer is not None
     return c_type(x.buffer.dtype)
+
+
+def takes_any_order(store: Store) -> bool:
+    """Whether points with one place may be added at the same time."""
+    return store.any_order and store.word == "add" and store.buffer.dtype.name in ("float32", "float64")
 
 
 def fold_dtype(x: Store | KernelLine) -> np.dtype[Any]:
