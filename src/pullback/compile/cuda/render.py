@@ -79,7 +79,7 @@ class _Module:
         for buffer in x.buffers:
             if buffer.kind == "status":
                 self._place_status(buffer)
-        return Launch(name, x.buffers, tuple(shifts.get(b, 0) for b in x.buffers), x.grid, x.block)
+        return Launch(name, x.buffers, tuple(shifts.get(b, 0) for b in x.buffers), x.grid, x.block, x.shared_bytes)
 
     def _place_status(self, status: Buffer) -> None:
         if status.offset < 0:
