@@ -100,6 +100,8 @@ class KernelLine:
     weight: int = 1
     places: tuple[tuple[int, int], ...] = ()
     label: str = ""
+    #: Of a gather: the user's line.
+    site: Any = None
     narrow: str = ""
 
     def __post_init__(self) -> None:
@@ -141,6 +143,9 @@ class Store:
     accumulates: bool = False
     #: With a word: how many elements are folded in. Each point of the domain folds one, so it is their number.
     points: int = 0
+    #: With indices: the user's line; and whether a sum may be taken in any order, which may change from run to run.
+    site: Any = None
+    any_order: bool = False
 
     @property
     def phase(self) -> int:
@@ -280,6 +285,8 @@ class Loop:
     number: Layout | None = None
     rounds: int = 0
     reverse: bool = False
+    #: Of a branch: the user's line.
+    site: Any = None
 
     def reads(self) -> list[Buffer]:
         found = [layout.buffer for layout in self.inputs]

@@ -201,12 +201,13 @@ class Runner(Protocol):
 @dataclass(frozen=True, slots=True)
 class Options:
     """How a program is compiled: which results (by number) overwrite which inputs, whether arithmetic may be
-    reassociated, and the bytes that a call may take.
+    reassociated, the bytes that a call may take, and whether its bits are the same on every run.
     """
 
     donated: dict[int, int] = field(default_factory=dict)
     fast: bool = False
     limit: int | None = None
+    deterministic: bool = True
 
 
 @dataclass(slots=True, weakref_slot=True)
