@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...loop_ir import Product
 from .library import CANDIDATES, can_take
-from .tile import PlainShape, TensorShape, TileShape
+from .tile import PanelShape, PlainShape, TensorShape, TileShape
 
 #: Up to so many multiplications latency counts more than arithmetic: a tile of our own wins in any case.
 SMALL_PRODUCT = 1 << 24
@@ -12,12 +12,14 @@ SMALL_PRODUCT = 1 << 24
 SHARED_PRODUCT = 1 << 26
 #: Above, only the library's tiles are worth trying.
 LARGE_PRODUCT = 1 << 28
+#: The least K that is worth a block of a large tile.
+CUT_DEPTH = 512
 #: Multiprocessors of the machines that this is tuned for, and the warps that keep one busy while memory is slow.
 MULTIPROCESSORS, _BUSY_WARPS = 132, 16
 
 
 def count_multiplications(product: Product) -> int:
-    return product.out.size * product.left.shape[-1]
+    return product.out.size * product.depth
 
 
 def uses_tensor_cores(product: Product) -> bool:
@@ -28,7 +30,7 @@ def choose_shape(product: Product) -> TileShape:
     """The shape for a small product, by rule. K is shared by as many warps as keep the machine busy, each with some
     steps to do; fragments beside each other read less, as long as there are blocks for all multiprocessors.
     """
-    columns, depth = product.out.shape[-1], product.left.shape[-1]
+    columns, depth = product.out.shape[-1], product.depth
     if not uses_tensor_cores(product):
         return PlainShape(1, 1) if product.out.size <= 256 * 2 * MULTIPROCESSORS else PlainShape(4, 4)
     wide = 1
@@ -44,7 +46,7 @@ def middle_shape(product: Product) -> TileShape:
     """The shape for a product of middle size: tiles of 32 by 32, and warps that each have some steps along K, whose
     loads are all under way at once.
     """
-    steps = -(-product.left.shape[-1] // 8)
+    steps = -(-product.depth // 8)
     return TensorShape(2, 4, (1, 1, min(8, max(1, -(-steps // 4)))))
 
 
@@ -53,19 +55,36 @@ def row_shape(product: Product) -> TensorShape | None:
     rows, columns = product.out.shape[-2:]
     if not uses_tensor_cores(product) or rows % 16 or columns not in (32, 64, 96, 128):
         return None
-    across, steps = columns // 32, -(-product.left.shape[-1] // 8)
+    across, steps = columns // 32, -(-product.depth // 8)
     # threads go on with rows in groups of 128
     deep = next((n for n in (8, 4, 2, 1) if n * across <= 16 and n * across % 4 == 0 and 2 * n <= max(steps, 8)), None)
     return None if deep is None else TensorShape(1, 4, (1, across, deep))
 
 
+def panel_shape(product: Product) -> PanelShape:
+    """The shape for a large product: the largest tiles that are nearly full and of which all multiprocessors have one,
+    or will have when K is cut.
+    """
+    rows, columns = product.out.shape[-2:]
+    if columns <= 32:
+        return PanelShape(2, 4, (4, 1))
+    large, small = PanelShape(4, 4, (2, 2)), PanelShape(2, 4, (2, 2))
+    is_full = -(-rows // large.rows) * large.rows <= 1.15 * rows
+    parts = max(1, product.depth // CUT_DEPTH)
+    return large if is_full and parts * count_blocks(product, large.rows, large.columns) >= MULTIPROCESSORS else small
+
+
 def tile_shape(product: Product) -> TileShape:
     is_small = count_multiplications(product) <= SMALL_PRODUCT or not uses_tensor_cores(product)
-    return choose_shape(product) if is_small else middle_shape(product)
+    if is_small:
+        return choose_shape(product)
+    return middle_shape(product) if product.axes is None else panel_shape(product)
 
 
 def offered_shapes(product: Product) -> list[TileShape]:
     """The shapes of tiles that a program has code for: it takes longer to compile one than to try many."""
+    if product.axes is not None:
+        return [tile_shape(product)]
     is_large = count_multiplications(product) > LARGE_PRODUCT
     return [] if is_large and can_take(product) else [tile_shape(product)]
 
