@@ -161,6 +161,10 @@ extern "C" const char* emulate_launch(void (*f)(), void** arguments, int count, 
 
 // Waiting for each other, and exchanging values within a warp
 
+// the condition of a node is the address of its value here
+extern "C" inline void cudaGraphSetConditional(unsigned long long condition, unsigned value) {
+  *(unsigned*)condition = value;
+}
 static inline void __syncthreads() { wait_(2, ~0u); }
 static inline void __syncwarp(unsigned mask = ~0u) { wait_(1, mask); }
 static inline void __threadfence() {}
@@ -243,6 +247,10 @@ template <class T> static void __stcs(T* p, T x) { *p = x; }
 template <class T> static T min(T a, T b) { return b < a ? b : a; }
 template <class T> static T max(T a, T b) { return a < b ? b : a; }
 
+static inline float half_value_(unsigned short bits) { return (float)as_<_Float16>(bits); }
+static inline unsigned short half_bits_(float x) { return as_<unsigned short>((_Float16)x); }
+static inline unsigned short half_bits_(double x) { return as_<unsigned short>((_Float16)x); }
+
 // Tensor cores: lane 4g + q holds a[g + 8 (e % 2)][q + 4 (e / 2)], b[q + 4 e][g] and c[g + 8 (e / 2)][2 q + e % 2]
 
 static inline unsigned tf32_(float x) {  // to the nearest number of ten bits, ties away from zero
@@ -266,6 +274,24 @@ static inline void mma_(float* c, const unsigned* a, const unsigned* b) {
       memcpy(&x, exchanged_[first + g * 4 + k % 4] + 4 * (e / 2 + k / 4 * 2), 4);
       memcpy(&y, exchanged_[first + (q * 2 + e % 2) * 4 + k % 4] + 16 + 4 * (k / 4), 4);
       sum += (double)x * y;
+    }
+    c[e] = (float)sum;
+  }
+  wait_(1, ~0u);
+}
+// Of half types, a register has two: a[g + 8 (e % 2)][2 q + 8 (e / 2) + i] and b[2 q + 8 e + i][g]
+template <class E> static void mma_(float* c, const unsigned* a, const unsigned* b, E) {
+  const int g = fibers[running].lane / 4, q = fibers[running].lane % 4, first = fibers[running].warp * 32;
+  memcpy(exchanged_[running], a, 16);
+  memcpy(exchanged_[running] + 16, b, 8);
+  wait_(1, ~0u);
+  for (int e = 0; e < 4; ++e) {
+    double sum = c[e];
+    for (int k = 0; k < 16; ++k) {
+      E x, y;
+      memcpy(&x, exchanged_[first + g * 4 + k % 8 / 2] + 4 * (e / 2 + k / 8 * 2) + 2 * (k % 2), 2);
+      memcpy(&y, exchanged_[first + (q * 2 + e % 2) * 4 + k % 8 / 2] + 16 + 4 * (k / 8) + 2 * (k % 2), 2);
+      sum += (double)(float)x * (float)y;
     }
     c[e] = (float)sum;
   }

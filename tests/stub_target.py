@@ -13,7 +13,7 @@ import numpy as np
 from pullback.compile.loop_ir import Blocks, Host, Kernel, Product
 from pullback.compile.reference.numpy_scalars import NumpyScalars, identity, to_dtype
 from pullback.compile.target import Costs, Limits, Target
-from pullback.compile.vocabulary import VOCABULARY
+from pullback.compile.vocabulary import HALF_DTYPES, VOCABULARY, half_dtype
 from pullback.errors import IndexingError
 
 __all__ = ["STUB"]
@@ -52,7 +52,7 @@ class Writer:
 
     def bind(self, value):
         """A name for a value that the text needs."""
-        name = f"{type(value).__name__.lower()}{next(self.count)}"
+        name = f"{type(value).__name__.lower().partition('[')[0]}{next(self.count)}"
         self.names[name] = value
         return name
 
@@ -188,7 +188,9 @@ class Writer:
         if line.kind == "number":
             return self.bind(np.asarray(line.number).astype(line.dtype)[()])
         if line.kind in ("load", "gather"):
-            return place(line, _indices(line, args))
+            return f"to_dtype({place(line, _indices(line, args))}, {self.bind(line.dtype)})"
+        if line.kind == "cast" and line.narrow:
+            return f"to_dtype(to_dtype({args[0]}, {self.bind(half_dtype(line.narrow))}), {self.bind(line.dtype)})"
         made = args[0] if line.kind == "cast" else line.kernel(Words(self, line.compute_dtype), *args)
         return f"to_dtype({made}, {self.bind(line.dtype)})"
 
@@ -259,7 +261,7 @@ class StubRunner:
 
 STUB = Target(
     "stub",
-    frozenset(("bool", "int32", "int64", "float32", "float64")),
+    frozenset(("bool", "int32", "int64", "float32", "float64", *HALF_DTYPES)),
     frozenset(VOCABULARY) - {"erf"},
     Costs(operation_ns=100.0, byte_ns=1.0, multiplication_ns=100.0),
     Limits(

@@ -6,6 +6,7 @@ import itertools
 import math
 
 import cuda_emulator
+import ml_dtypes
 import numpy as np
 import pytest
 from cuda_emulator import EMULATED, has_compiler, load_module, run_actions
@@ -113,6 +114,26 @@ def test_tiles_of_every_shape_multiply_matrices_of_any_strides():
     run_tiles(cases)
     for case, shape, _ in cases:
         assert case.error() < 5e-7, (case.product, shape)
+
+
+@needs_compiler
+def test_tiles_of_half_types_round_once():
+    rng = np.random.default_rng(9)
+    args = ["rows", "columns", "repeated", "neither"]
+    shapes = [TensorShape(1, 1, (1, 1, 1)), TensorShape(1, 2, (2, 1, 4)), TensorShape(2, 4, (1, 1, 2))]
+    dtypes = (np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16))
+    cases = []
+    for number, (dtype, shape) in enumerate(itertools.product(dtypes, shapes)):
+        sizes = (1 + number % 3, *(int(x) for x in rng.choice([1, 2, 7, 16, 17, 33, 40], 3)))
+        cases.append((Case(rng, sizes, [str(rng.choice(o)) for o in (args[:2], args, args)], dtype), shape, 3))
+    # neighbours in memory are loaded four at a time
+    for dtype, *orders in itertools.product(dtypes, args[:2], args[:2]):
+        cases.append((Case(rng, (2, 64, 48, 32), ("rows", *orders), dtype, gaps=False), shapes[-1], 1))
+    run_tiles(cases)
+    for case, shape, _ in cases:
+        unit = 2.0**-8 if case.out.buffer.dtype == dtypes[0] else 2.0**-11
+        # one rounding of a sum whose own error is that of float32
+        assert case.error() < unit * 1.001, (case.product, shape)
 
 
 @needs_compiler
@@ -227,7 +248,7 @@ class FakeLibrary:
         (rows, columns, leading), batch, step = thing["size"], thing[5], thing[6]
         scalar = {0: ctypes.c_float, 1: ctypes.c_double}[thing["dtype"]]
         count = step * (batch - 1) + leading * (columns - 1) + rows
-        flat = np.ctypeslib.as_array((scalar * count).from_address(address))
+        flat = np.ctypeslib.as_array((scalar * count).from_address(address.value))
         n = flat.itemsize
         return np.lib.stride_tricks.as_strided(flat, (batch, rows, columns), (step * n, n, leading * n))
 

@@ -20,6 +20,8 @@ _SCALARS = (bool, int, float, complex, np.generic)
 
 #: What is called when the host has waited for a device: errors that its work met are raised then.
 after_synchronization: list[Callable[[], None]] = []
+#: What gives memory of devices back that is held for use again, and not in use.
+idle_memory: list[Callable[[], None]] = []
 
 
 def _is_cupy(x: Any) -> bool:
@@ -67,6 +69,12 @@ def raise_device_errors() -> None:
     """Raise what programs on a device met, after one has waited for them."""
     for check in after_synchronization:
         check()
+
+
+def release_idle_memory() -> None:
+    """Give memory of devices that nothing uses back to CuPy's pool."""
+    for release in idle_memory:
+        release()
 
 
 def namespace_of(arrays: Sequence[Any]) -> Any:

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from ..public_names import explain_missing_names
-from .backends import current_gpu, device_context, raise_device_errors
+from .backends import current_gpu, device_context, raise_device_errors, release_idle_memory
 from .backends import device_count as _count_devices
 from .devices import normalize_device
 
@@ -95,6 +95,7 @@ def memory_allocated(device: Any = None) -> int:
     >>> if pb.cuda.is_available():
     ...     assert pb.cuda.memory_allocated() <= pb.cuda.memory_reserved()
     """
+    release_idle_memory()
     with _on(device, "cuda.memory_allocated"):
         return int(sys.modules["cupy"].get_default_memory_pool().used_bytes())
 
@@ -129,6 +130,7 @@ def empty_cache(device: Any = None) -> None:
     >>> if pb.cuda.is_available():
     ...     pb.cuda.empty_cache()
     """
+    release_idle_memory()
     with _on(device, "cuda.empty_cache"):
         sys.modules["cupy"].get_default_memory_pool().free_all_blocks()
 

@@ -13,7 +13,8 @@ each result once; the five conditions below ensure it, and none of them depends 
    the value depends only on axes along which the place moves, and the place moves injectively along these.
 4. *A store that folds counts each element once.* Each point of the domain folds its value in, so the elements that are
    folded must be the points of the domain: a value of fewer axes than the domain would be counted once for each point
-   of an axis it does not have, and one stored after the row's loop only once for all of them.
+   of an axis it does not have, and one stored after the row's loop only once for all of them. Memory of a half dtype
+   would round at each, so nothing folds into it.
 5. *A value overwrites its argument in place only where nothing else reads it.* Memory that a kernel reads and writes,
    be it a donated argument or a place of the arena that a dead buffer leaves to a new one, is read at the place that
    is written, by plain loads, in one loop, at one point of the domain alone.
@@ -29,6 +30,7 @@ import numpy as np
 
 from ..errors import MiscompiledError
 from .loop_ir import Blocks, Buffer, Kernel, KernelLine, Store, visits_once
+from .vocabulary import is_half
 
 #: In kernels of more points, two buffers in one place are compared by the corners of the domain alone.
 MAX_ENUMERATED_POINTS = 1 << 16
@@ -84,6 +86,8 @@ def _store_problems(store: Store, kernel: Kernel, wide: frozenset[int]) -> Itera
         yield f"a store happens in phase {store.phase}, and its value is known in {known}"
     if store.word and store.points != points:
         yield f"{store.word}: {store.points} elements folded at {points} points of the domain"
+    if store.word and is_half(store.buffer.dtype):
+        yield f"{store.word}: folded into memory of {store.buffer.dtype}, which rounds each time"
     if not store.word and not store.args and not store.line.axes & wide <= moving:
         yield f"a value on axes {sorted(store.line.axes & wide)} is stored along {sorted(moving)}"
     if not store.word and not store.args and not _is_injective(store, kernel):

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..arrays.backends import namespace_of
 from ..program.ir import Symbol
+from .vocabulary import is_half, value_dtype
 
 
 @dataclass(eq=False, slots=True)
@@ -79,6 +80,9 @@ class KernelLine:
 
     `axes` are those of the domain on which it depends; `strides` (for a load) go with the axes of the domain. A gather
     is a load whose arguments are indices, each along an axis of memory given in `places` as (stride, size).
+
+    Values of a half dtype are float32: a load widens them, a store rounds, and a line made with such a dtype has its
+    name in `narrow`. Only a cast to it rounds there and then.
     """
 
     kind: str
@@ -96,6 +100,13 @@ class KernelLine:
     weight: int = 1
     places: tuple[tuple[int, int], ...] = ()
     label: str = ""
+    narrow: str = ""
+
+    def __post_init__(self) -> None:
+        if self.dtype.itemsize == 2 and is_half(self.dtype):
+            self.narrow, self.dtype = self.dtype.name, value_dtype(self.dtype)
+        if self.compute_dtype is not None:
+            self.compute_dtype = value_dtype(self.compute_dtype)
 
     @property
     def name(self) -> str:

@@ -18,7 +18,7 @@ from ..errors import PullbackError
 from ..ops.op import Op
 from ..program.ir import Program
 from .loop_ir import Host, Kernel, Product, Routine, Step, Steps
-from .vocabulary import VOCABULARY, computation_dtype, words_of
+from .vocabulary import VOCABULARY, computation_dtype, is_half, operation_dtype, words_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ class Target:
     """A machine: what it computes natively, its costs and limits, and how steps become something that runs."""
 
     name: str
-    #: Names of the dtypes it computes in, and the words of the kernel vocabulary that it has; ops on others fall back
-    #: to NumPy.
+    #: Names of the dtypes it computes in, or of half dtypes that it loads and stores, and the words of the kernel
+    #: vocabulary that it has; ops on others fall back to NumPy.
     dtypes: frozenset[str]
     words: frozenset[str]
     costs: Costs
@@ -105,6 +105,9 @@ class Target:
     can_divide_batches: Callable[[], bool] = lambda: False
     #: Steps with those that it can do at once in groups (`Blocks` that run once), before memory is planned.
     group: Callable[[Sequence[Step]], list[Step]] = list
+    #: Whether its products take matrices of a half dtype, sum in float32 and round once, into that dtype or float32;
+    #: otherwise such matrices are widened in memory.
+    has_half_products: bool = False
     #: Whether its text can read numbers that vary with the sizes when it runs.
     takes_varying_sizes: bool = False
 
@@ -126,7 +129,10 @@ def _supports(target: Target, op: Op, args: tuple[Spec, ...], out: Spec) -> bool
     kind = computation_dtype(args, out).kind
     if kind == "f" and all(s.dtype.kind in "iu" for s in args) and out.dtype.kind == "b":
         return False  # signed and unsigned have no common dtype, yet NumPy compares them exactly
-    return all(word in target.words and kind in VOCABULARY.get(word, "") for word in words_of(op, len(args)))
+    words = words_of(op, len(args))
+    if "nextafter" in words and is_half(operation_dtype(args, out)):
+        return False  # the neighbor in float32 is another number
+    return all(word in target.words and kind in VOCABULARY.get(word, "") for word in words)
 
 
 #: The source of machine code that was not known before.

@@ -175,10 +175,15 @@ def _mark_kernel(x: Kernel, y: Kernel) -> Kernel:
     return Kernel(extents, x.inner, list(known.values()), stores)
 
 
-def _mark_line(x: KernelLine, y: KernelLine, known: dict[int, KernelLine]) -> KernelLine:
-    same = (x.kind, x.dtype, x.axes, x.phase, len(x.args), x.compute_dtype, x.word, x.weight, len(x.places)) == (
-        y.kind, y.dtype, y.axes, y.phase, len(y.args), y.compute_dtype, y.word, y.weight, len(y.places)
+def _fixed_parts(x: KernelLine) -> tuple[Any, ...]:
+    """What lines of one program for two sizes have in common."""
+    return (
+        x.kind, x.dtype, x.axes, x.phase, len(x.args), x.compute_dtype, x.word, x.weight, x.narrow, len(x.places)
     )  # fmt: skip
+
+
+def _mark_line(x: KernelLine, y: KernelLine, known: dict[int, KernelLine]) -> KernelLine:
+    same = _fixed_parts(x) == _fixed_parts(y)
     _require(same and (x.buffer is None) == (y.buffer is None))
     marked: KernelLine = _replace(
         x,

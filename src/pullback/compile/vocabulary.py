@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.dtypes import bfloat16
 from ..arrays.spec import Spec
+from ..ops.families import result_dtype
 from ..ops.op import Op
 
 #: What a value may weigh to be computed again rather than stored.
@@ -24,6 +26,10 @@ _LIGHT = frozenset((
     "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert", "bitwise_left_shift", "bitwise_right_shift",
     "rotate_left",
 ))  # fmt: skip
+
+#: Dtypes that are loaded and stored; between that, values are float32, and rounded once where they are stored.
+HALF_DTYPES = frozenset(("float16", "bfloat16"))
+_FLOAT32 = np.dtype(np.float32)
 
 #: Every word, with the kinds of dtype it is defined for; an op whose kernel needs more falls back to NumPy.
 VOCABULARY: dict[str, str] = {
@@ -83,10 +89,32 @@ def words_of(op: Op, count: int) -> set[str]:
     return _weigh_kernel(op, count).words
 
 
+@functools.lru_cache(maxsize=256)
+def is_half(dtype: np.dtype[Any]) -> bool:
+    return dtype.itemsize == 2 and dtype.name in HALF_DTYPES
+
+
+def half_dtype(name: str) -> np.dtype[Any]:
+    """A half dtype by its name."""
+    return bfloat16() if name == "bfloat16" else np.dtype(name)
+
+
+def value_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype that values of a dtype have between memory and memory."""
+    return _FLOAT32 if is_half(dtype) else dtype
+
+
 def computation_dtype(specs: Sequence[Spec], out: Spec) -> np.dtype[Any]:
-    """The dtype an elementwise op computes in: its result's, or where that is boolean, its arguments' common one."""
+    """The dtype an elementwise op computes in: that of values of its `operation_dtype`."""
+    return value_dtype(operation_dtype(specs, out))
+
+
+def operation_dtype(specs: Sequence[Spec], out: Spec) -> np.dtype[Any]:
+    """The dtype of an elementwise op: its result's, or where that is boolean, its arguments' common one."""
     found: np.dtype[Any] = out.dtype
-    if found.kind == "b":
+    if found.kind == "b" and any(is_half(s.dtype) for s in specs):
+        found = result_dtype(specs)  # which knows how Python scalars meet bfloat16
+    elif found.kind == "b":
         strong: list[Any] = [s.dtype for s in specs if s.weak is None]
         weak = [s.weak(0) for s in specs if s.weak is not None] if strong else [s.dtype for s in specs]
         found = np.result_type(*strong, *weak)

@@ -65,6 +65,47 @@ template <class T> __device__ T sigmoid_(T x) {
 }
 """
 
+#: Half types of memory: values are widened to float when they are loaded, and rounded to the nearest when stored.
+_HALVES = """
+struct bfloat16_ {
+  unsigned short bits;
+  bfloat16_() = default;
+  __device__ __forceinline__ bfloat16_(const float x) {
+#if __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+#else
+    const unsigned all = __float_as_uint(x);
+    bits = x != x ? 0x7fc0 : (all + 0x7fff + (all >> 16 & 1)) >> 16;
+#endif
+  }
+  __device__ __forceinline__ operator float() const { return __uint_as_float((unsigned)bits << 16); }
+};
+// ptx
+__device__ __forceinline__ float half_value_(const unsigned short bits) {
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+  return x;
+}
+__device__ __forceinline__ unsigned short half_bits_(const float x) {
+  unsigned short bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+}
+__device__ __forceinline__ unsigned short half_bits_(const double x) {
+  unsigned short bits;
+  asm("cvt.rn.f16.f64 %0, %1;" : "=h"(bits) : "d"(x));
+  return bits;
+}
+// end of ptx
+struct float16_ {
+  unsigned short bits;
+  float16_() = default;
+  __device__ __forceinline__ float16_(const float x) : bits(half_bits_(x)) {}
+  __device__ __forceinline__ float16_(const double x) : bits(half_bits_(x)) {}
+  __device__ __forceinline__ operator float() const { return half_value_(bits); }
+};
+"""
+
 #: What is folded, by one thread, by a warp or part of one, and by a block; always in the same order.
 _FOLDS = """
 template <class T, int N> struct alignas(sizeof(T) * N) Vec { T v[N]; };
@@ -153,4 +194,4 @@ __device__ void block_sort_(unsigned* keys, unsigned* items, unsigned* keys2, un
 }
 """
 
-PREAMBLE = (_WORDS + _FOLDS + _INDICES + _SORT).lstrip()
+PREAMBLE = (_WORDS + _HALVES + _FOLDS + _INDICES + _SORT).lstrip()

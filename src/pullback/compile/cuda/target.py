@@ -9,9 +9,9 @@ from ..target import Compilation, Costs, Limits, Runner, Target
 from ..vocabulary import VOCABULARY
 from .products.join import group_steps
 from .render import render_program
-from .words import C_TYPES
+from .words import C_TYPES, HALF_TYPES
 
-DTYPES = frozenset(C_TYPES)
+DTYPES = frozenset(C_TYPES) - HALF_TYPES
 #: About what a GPU does with all of its memory's bandwidth.
 COSTS = Costs(operation_ns=0.0001, byte_ns=0.00025, multiplication_ns=0.00004)
 LIMITS = Limits(

@@ -17,8 +17,11 @@ from ..vocabulary import IDENTITY
 C_TYPES = {
     "bool": "bool", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long",
     "uint8": "unsigned char", "uint16": "unsigned short", "uint32": "unsigned", "uint64": "unsigned long long",
-    "float32": "float", "float64": "double",
+    "float32": "float", "float64": "double", "float16": "float16_", "bfloat16": "bfloat16_",
 }  # fmt: skip
+#: Types of memory that nothing computes in: a load widens them to float32, a store rounds.
+HALF_TYPES = frozenset(("float16", "bfloat16"))
+FLOAT: np.dtype[Any] = np.dtype(np.float32)
 BOOL: np.dtype[Any] = np.dtype(bool)
 _ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*"}
 _COMPARE = {"equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">="}
@@ -48,12 +51,23 @@ class CudaValue:
 
 
 def c_type(dtype: np.dtype[Any]) -> str:
+    """The type of an element in memory."""
     return C_TYPES[dtype.name]
+
+
+def is_half(dtype: np.dtype[Any]) -> bool:
+    return dtype.itemsize == 2 and dtype.name in HALF_TYPES
+
+
+def held_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of a value in registers."""
+    return FLOAT if is_half(dtype) else dtype
 
 
 def number_text(number: Any, dtype: np.dtype[Any]) -> str:
     """A number of a dtype as C text, exactly."""
-    value = np.asarray(number).astype(dtype)[()]
+    rounded, dtype = np.asarray(number).astype(dtype), held_dtype(dtype)
+    value = rounded.astype(dtype)[()]
     if dtype.kind == "b":
         return "true" if value else "false"
     if dtype.kind != "f":
@@ -83,17 +97,17 @@ class CudaWords:
     def __init__(self, counter: Any = None) -> None:
         self.lines: list[str] = []
         self.counter = counter or itertools.count()
-        self.dtype: np.dtype[Any] = np.dtype(np.float32)
+        self.dtype = FLOAT
 
     def assign(self, text: str, dtype: np.dtype[Any]) -> CudaValue:
-        name = f"v{next(self.counter)}"
+        name, dtype = f"v{next(self.counter)}", held_dtype(dtype)
         self.lines.append(f"const {c_type(dtype)} {name} = {text};")
         return CudaValue(name, dtype)
 
     # Numbers, and values of other dtypes
 
     def number(self, number: Any, dtype: np.dtype[Any]) -> CudaValue:
-        return CudaValue(number_text(number, dtype), dtype)
+        return CudaValue(number_text(number, dtype), held_dtype(dtype))
 
     def constant(self, number: Any) -> CudaValue:
         return self.number(number, self.dtype)
@@ -102,6 +116,9 @@ class CudaWords:
         """NumPy's `astype` of one element; out of an integer's range, a float saturates."""
         if x.dtype == dtype:
             return x
+        if is_half(dtype):
+            x = x if x.dtype.kind == "f" else self.cast(x, FLOAT)
+            return self.assign(f"({c_type(dtype)}){x.name}", FLOAT)
         if dtype.kind == "b":
             return self.to_bool(x)
         if x.dtype.kind == "f" and dtype.kind in "iu":
@@ -109,6 +126,10 @@ class CudaWords:
             ends = ", ".join(number_text(n, dtype) for n in (limits.min, limits.max))
             return self.assign(f"saturate_<{c_type(dtype)}>({x.name}, {ends})", dtype)
         return self.assign(f"({c_type(dtype)}){x.name}", dtype)
+
+    def to_store(self, x: CudaValue, dtype: np.dtype[Any]) -> CudaValue:
+        """A value that memory of a dtype may be assigned: that rounds to half types."""
+        return x if is_half(dtype) and x.dtype.kind == "f" else self.cast(x, held_dtype(dtype))
 
     def to_bool(self, x: CudaValue) -> CudaValue:
         return x if x.dtype.kind == "b" else self.assign(f"{x.name} != 0", BOOL)

@@ -12,17 +12,23 @@ from ...arrays.spec import Spec, spec_of
 from ...ops.forms import Contract
 from ...program.ir import Equation, Symbol
 from ..loop_ir import Buffer, KernelLine, Layout, Product
+from ..target import Target
+from ..vocabulary import HALF_DTYPES
 from .axes import layout_in_order
 from .destinations import layout_for_use
 from .fuse import Fuser
+from .half_values import product_dtype
 from .matrices import copy_as_matrices, merge_batch, view_as_matrices, with_one_batch_axis
+
+#: The dtypes of products; those of half dtypes are computed in float32.
+PRODUCT_DTYPES = frozenset(("float32", "float64", *HALF_DTYPES))
 
 
 def can_lower_contraction(f: Fuser, e: Equation) -> bool:
     dtype = e.results[0].spec.dtype
     arrays = all(spec_of(a).weak is None for a in e.args)
     return (
-        dtype.name in ("float32", "float64")
+        dtype.name in PRODUCT_DTYPES
         and arrays
         and len(e.args) == 2
         and bool(e.results[0].spec.size and all(spec_of(a).size for a in e.args))
@@ -45,7 +51,7 @@ class _ProductAxes:
     dtype: np.dtype[Any]
 
 
-def _axes_of(e: Equation) -> _ProductAxes:
+def _axes_of(e: Equation, target: Target | None = None) -> _ProductAxes:
     specs = [spec_of(a) for a in e.args]
     labels, result = e.op.form.equation(specs, e.static)
     left, right = labels
@@ -61,13 +67,13 @@ def _axes_of(e: Equation) -> _ProductAxes:
         labels,
         result,
         sizes,
-        e.results[0].spec.dtype,
+        product_dtype(e.results[0].spec.dtype, target),
     )
 
 
 def lower_contraction(f: Fuser, e: Equation, into: Layout | None = None, alpha: float = 1.0) -> None:
     """A matrix product, or with `into` one that is added there, scaled."""
-    axes = _axes_of(e)
+    axes = _axes_of(e, f.target)
     if not axes.summed:
         lower_outer_product(f, e, axes.labels, axes.result)
         return
@@ -81,7 +87,7 @@ def lower_contraction(f: Fuser, e: Equation, into: Layout | None = None, alpha: 
     place, layouts = _place_product(f, e, axes, factors)
     f.steps.append(Product(*layouts))
     f.note(len(f.steps) - 1, place.buffer)
-    f.places[id(e.results[0])] = place
+    f.set_place(e.results[0], place)
 
 
 def lower_outer_product(f: Fuser, e: Equation, labels: tuple[str, ...], result: str) -> None:
@@ -98,9 +104,7 @@ def lower_outer_product(f: Fuser, e: Equation, labels: tuple[str, ...], result: 
 
 def _as_matrices(f: Fuser, x: Any, label: str, groups: Sequence[list[str]], axes: _ProductAxes) -> Layout:
     """An argument of a product as (*batch, rows, columns); copied only where strides do not allow it."""
-    layout = f.layout_of(x)
-    if layout.buffer.dtype != axes.dtype:
-        layout = f.copy_layout(layout, axes.dtype)
+    layout = f.widened_layout(x, axes.dtype)
     found = view_as_matrices(layout, label, groups, axes.sizes)
     return found if found is not None else copy_as_matrices(f, layout, label, groups, axes.sizes)
 
@@ -116,7 +120,7 @@ def _place_product(
     else in the product's own order.
     """
     wanted = layout_for_use(f, e.results[0])
-    if wanted is not None:
+    if wanted is not None and wanted.buffer.dtype == axes.dtype:
         layouts = _with_result(axes, wanted, factors)
         if layouts is not None and len(layouts[0].shape) - 2 <= f.limits.max_batch_axes:
             return wanted, layouts
@@ -172,6 +176,7 @@ def find_in_place_updates(f: Fuser, inputs: Sequence[Symbol]) -> dict[int, tuple
             if any(_rearranged_from(a, f.producer) in given for a in product.args):
                 continue  # another update may overwrite what this product reads
             same = product.results[0].spec == inputs[number].spec
+            same = same and product_dtype(inputs[number].spec.dtype, f.target) == inputs[number].spec.dtype
             if same and can_lower_contraction(f, product) and _is_in_product_order(product):
                 found |= {id(e): (product, alpha) for e in (product, *equations)}
                 # its memory is the input's, whatever view it was

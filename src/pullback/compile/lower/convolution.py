@@ -38,7 +38,10 @@ from ..loop_ir import (
 )
 from ..schedule.cost import count_multiplications
 from ..target import Limits
+from ..vocabulary import value_dtype
+from .contraction import PRODUCT_DTYPES
 from .fuse import Fuser
+from .half_values import product_dtype, wide_spec
 from .padding import channels_last, fill_kernel, interior_layout, padded_layout
 
 #: The gradient by fewer channels than this is no convolution: most columns of a tile would be empty.
@@ -50,9 +53,10 @@ def can_lower_convolution(f: Fuser, e: Equation) -> bool:
     specs = [spec_of(a) for a in e.args]
     dtype = e.results[0].spec.dtype
     whole = all(s.dtype == dtype and s.weak is None and s.size for s in specs) and e.results[0].spec.size
-    if dtype.name not in ("float32", "float64") or not whole:
+    if dtype.name not in PRODUCT_DTYPES or not whole:
         return False
-    return e.static["groups"] == 1 or f.target.has_routine(_routine_of(e), [*specs, e.results[0].spec])
+    wide = [wide_spec(s) for s in (*specs, e.results[0].spec)]
+    return e.static["groups"] == 1 or f.target.has_routine(_routine_of(e), wide)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +108,12 @@ class _Geometry:
         return replace(self, channels=self.filters, filters=self.channels, many=sizes, padding=padding)
 
 
-def _geometry_of(e: Equation, limits: Limits) -> _Geometry:
+def _geometry_of(e: Equation, limits: Limits, dtype: np.dtype[Any]) -> _Geometry:
     shapes = {e.op.form.result: e.results[0].spec.shape}
     shapes |= {name: spec_of(a).shape for name, a in zip(e.op.args, e.args, strict=True)}
     x, w, y = shapes["x"], shapes["w"], shapes["y"]
     how = (e.static["stride"], e.static["padding"], e.static["dilation"])
-    dtype = e.results[0].spec.dtype
-    is_patchless = dtype.name in limits.patchless_dtypes
+    is_patchless = dtype.name in limits.patchless_dtypes and e.results[0].spec.dtype == dtype
     return _Geometry(x[0], x[1], w[0], w[2:], y[2:], *how, dtype, limits.patch_bytes, is_patchless)
 
 
@@ -123,31 +126,33 @@ def lower_convolution(f: Fuser, e: Equation) -> None:
     if e.static["groups"] > 1:
         _lower_as_routine(f, e)
         return
-    g, (first, second) = _geometry_of(e, f.limits), e.args
+    dtype = product_dtype(e.results[0].spec.dtype, f.target)
+    g, (first, second) = _geometry_of(e, f.limits, dtype), e.args
     if e.op.form.result == "y":
         layout = _lower_forward(f, g, first, second)
     elif e.op.form.result == "w":
         layout = _lower_weight_gradient(f, g, first, second)
     else:
         layout = _lower_input_gradient(f, g, first, second, e.results[0].spec.shape)
-    f.places[id(e.results[0])] = layout
+    f.set_place(e.results[0], layout)
 
 
 def _lower_as_routine(f: Fuser, e: Equation) -> None:
-    args = tuple(_in_usual_order(f, a) for a in e.args)
-    out, op, static = f.new_layout(e.results[0].spec), e.op, e.static
+    spec = wide_spec(e.results[0].spec)
+    args = tuple(_in_usual_order(f, a, spec.dtype) for a in e.args)
+    out, op, static = f.new_layout(spec), e.op, e.static
     step = Host(op.name, lambda *arrays: compute(op, arrays, static), args, (out,), True, _routine_of(e))
-    g = _geometry_of(e, f.limits)
+    g = _geometry_of(e, f.limits, spec.dtype)
     multiplications = g.n * g.rows * g.depth * g.filters // static["groups"]
     # the weight is one for a convolution as if for a stack of matrices
     weight = multiplications / count_multiplications(step)
     f.steps.append(replace(step, routine=replace(_routine_of(e), weight=weight)))
     f.note(len(f.steps) - 1, out.buffer)
-    f.places[id(e.results[0])] = out
+    f.set_place(e.results[0], out)
 
 
-def _in_usual_order(f: Fuser, x: Any) -> Layout:
-    layout = f.layout_of(x)
+def _in_usual_order(f: Fuser, x: Any, dtype: np.dtype[Any]) -> Layout:
+    layout = f.widened_layout(x, dtype)
     in_order = zip(layout.shape, layout.strides, row_major_strides(layout.shape), strict=True)
     return layout if all(n == 1 or s == t for n, s, t in in_order) else f.copy_layout(layout)
 
@@ -175,7 +180,7 @@ def _lower_weight_gradient(f: Fuser, g: _Geometry, x: Any, y: Any) -> Layout:
     # a block advances each buffer by one distance, so two operands cannot share theirs
     if bars.buffer is source.buffer:
         bars = f.copy_layout(bars)
-    out = contiguous_layout(Buffer("arena", g.depth * g.filters, g.dtype), (1, g.depth, g.filters))
+    out = contiguous_layout(Buffer("arena", g.depth * g.filters, value_dtype(g.dtype)), (1, g.depth, g.filters))
     # the blocks' products are added up, so the sum starts at zero
     several = g.images < g.n
     if several:
@@ -198,7 +203,7 @@ def _lower_input_gradient(f: Fuser, g: _Geometry, y: Any, w: Any, shape: tuple[i
     bars, filters = _row_matrix(f, g, y), _filter_matrix(f, g, w)
     transposed = Layout(filters.buffer, (1, g.filters, g.depth), (0, 1, g.filters))
     padded = (*shape[:2], *(n + low + high for n, (low, high) in zip(shape[2:], g.padding, strict=True)))
-    out = f.new_layout(make_spec(padded, g.dtype), channels_last(len(padded)))
+    out = f.new_layout(make_spec(padded, value_dtype(g.dtype)), channels_last(len(padded)))
     rows = g.images * g.rows
     columns = contiguous_layout(Buffer("arena", rows * g.depth, g.dtype), (1, rows, g.depth))
     # windows overlap, so each block's images start at zero and every patch is added
@@ -259,7 +264,7 @@ def _filter_matrix(f: Fuser, g: _Geometry, w: Any) -> Layout:
     source = f.layout_of(w)
     shape = (*g.window, g.channels, g.filters)
     strides = (*source.strides[2:], source.strides[1], source.strides[0])
-    target = f.copy_layout(Layout(source.buffer, shape, strides, source.offset))
+    target = f.copy_layout(Layout(source.buffer, shape, strides, source.offset), g.dtype)
     f.prepared_layouts[id(w), "filters"] = contiguous_layout(target.buffer, (1, g.depth, g.filters))
     return f.prepared_layouts[id(w), "filters"]
 
@@ -278,7 +283,7 @@ def _deep_filters(f: Fuser, g: _Geometry, w: Any, direction: str) -> Layout:
         offset += sum(s * (n - 1) for s, n in zip(inner, g.window, strict=True))
         inner = [-s for s in inner]
     shape = (g.filters, *g.window, g.channels)
-    target = f.copy_layout(Layout(source.buffer, shape, (first, *inner, second), offset))
+    target = f.copy_layout(Layout(source.buffer, shape, (first, *inner, second), offset), g.dtype)
     f.prepared_layouts[id(w), direction] = Layout(target.buffer, (1, g.depth, g.filters), (0, 1, g.depth))
     return f.prepared_layouts[id(w), direction]
 
@@ -296,7 +301,7 @@ def _row_matrix(f: Fuser, g: _Geometry, y: Any) -> Layout:
         return Layout(copied.buffer, (1, g.n * g.rows, g.filters), (0, g.filters, 1))
     shape = (g.n, g.filters, *g.many)
     wanted = f.new_layout(make_spec(shape, g.dtype), channels_last(len(shape)))
-    layout = f.layout_of(y)
+    layout = f.widened_layout(y, g.dtype)
     in_order = all(n == 1 or s == t for n, s, t in zip(shape, layout.strides, wanted.strides, strict=True))
     if not in_order:
         f.put(y, wanted)

@@ -33,6 +33,7 @@ from .control_flow import lower_control_flow
 from .convolution import can_lower_convolution, lower_convolution
 from .destinations import join_parts
 from .fuse import Fuser
+from .half_values import wide_spec
 from .host_constants import move_constants_to_host
 from .indexing import lower_gather, lower_scatter
 from .matrix import has_check, has_routine, lower_check, lower_matrix, lower_on_host
@@ -123,9 +124,9 @@ def lower_fold(f: Fuser, e: Equation) -> None:
         )
         f.record_line(result, step, kernel, fold, result_axes)
         return
-    layout = f.new_layout(result.spec)
+    layout = f.new_layout(wide_spec(result.spec))
     f.add_store(step, line, result_axes, layout, word, spec.size)
-    f.places[id(result)] = layout
+    f.set_place(result, layout)
 
 
 def lower_view(f: Fuser, e: Equation) -> None:
@@ -158,14 +159,16 @@ def lower_join(f: Fuser, e: Equation) -> None:
 
 
 def lower_place(f: Fuser, e: Equation) -> None:
-    layout = f.new_layout(e.results[0].spec)
+    spec = e.results[0].spec
+    # what several indices add up is rounded once
+    layout = f.new_layout(wide_spec(spec) if len(e.args) > 1 else spec)
     if layout.size:
         f.first.append(fill_kernel(layout, 0))
-    f.places[id(e.results[0])] = layout
     if len(e.args) > 1:
         lower_scatter(f, layout, e.args[0], e.static["index"], e.args[1:], "add")
     elif spec_of(e.args[0]).size:
         f.put(e.args[0], region_layout(layout, e.static["index"]))
+    f.set_place(e.results[0], layout)
 
 
 def lower_write(f: Fuser, e: Equation) -> None:

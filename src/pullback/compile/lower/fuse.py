@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...arrays.backends import is_array, to_host
-from ...arrays.spec import Spec, spec_of
+from ...arrays.spec import Spec, make_spec, spec_of
 from ...ops.forms import Cast
 from ...program.ir import Equation, Program, Symbol
 from ...program.scatters import counted_axis
 from ..loop_ir import Buffer, Kernel, KernelLine, Layout, Step, Store, contiguous_layout, load_line, phase_after
 from ..target import Target
-from ..vocabulary import Weigher, computation_dtype
+from ..vocabulary import Weigher, is_half, operation_dtype
 from .axes import Axes, all_axes, axes_by_stride, layout_in_order, position_in_domain, strides_on_domain
+from .half_values import round_argument, rounded_line
 from .recomputation import Recomputation
 from .views import view_layouts
 
@@ -96,12 +97,14 @@ class Fuser:
         out = e.results[0].spec
         if isinstance(e.op.form, Cast):
             return lambda args, phase: KernelLine("cast", out.dtype, args[0].axes, phase, args, label=e.op.name)
-        computed = computation_dtype([spec_of(a) for a in e.args], out)
+        computed = operation_dtype([spec_of(a) for a in e.args], out)
         weight = Weigher.weigh(e.op, len(e.args))
-        kernel = e.op.kernel
+        kernel, is_narrow = e.op.kernel, is_half(computed)
 
         def make(args: tuple[KernelLine, ...], phase: int) -> KernelLine:
             axes = frozenset().union(*(a.axes for a in args))
+            if is_narrow:
+                args = tuple(round_argument(a, computed, out) for a in args)
             return KernelLine("apply", out.dtype, axes, phase, args, kernel, computed, weight=weight, label=e.op.name)
 
         return make
@@ -366,6 +369,47 @@ class Fuser:
             buffer = Buffer("constant", contiguous.size, contiguous.dtype, constant=contiguous, counts=counts)
             self.constants[id(array)] = buffer
         return contiguous_layout(self.constants[id(array)], array.shape)
+
+    def set_place(self, x: Symbol, layout: Layout) -> None:
+        """A value is in memory. In a wider dtype than its own, a kernel loads it from there, and it is rounded where
+        that stores it.
+        """
+        if layout.buffer.dtype == x.spec.dtype:
+            self.places[id(x)] = layout
+            return
+        order = axes_by_stride(layout)
+        step = self.new_kernel(tuple(layout.shape[i] for i in order))
+        axes: Axes = tuple(None if n == 1 else order.index(i) for i, n in enumerate(layout.shape))
+        line = self.load(layout, step, axes)
+        line.narrow = x.spec.dtype.name
+        self.kernel_values[id(x)] = KernelValue(step, line, axes)
+
+    def widened_layout(self, x: Any, dtype: np.dtype[Any]) -> Layout:
+        """Where a value is in memory in a dtype; one of a half dtype as it is rounded."""
+        if spec_of(x).dtype == dtype:
+            return self.layout_of(x)
+        key = (id(x), dtype)
+        made = self.kernel_values.get(id(x))
+        if key in self.prepared_layouts:
+            return self.prepared_layouts[key]
+        if made is None or id(x) in self.places:
+            layout = self._widen_buffer(self.layout_of(x), dtype)
+        else:
+            # its kernel stores it a second time, or only so
+            layout = self.new_layout(make_spec(x.spec.shape, dtype), self.order(x.spec.shape, [(x, ())]))
+            self.add_store(made.step, rounded_line(made.line, x.spec.dtype), made.axes, layout)
+        self.prepared_layouts[key] = layout
+        return layout
+
+    def _widen_buffer(self, source: Layout, dtype: np.dtype[Any]) -> Layout:
+        """A copy of a layout's elements in another dtype. Where they are the whole buffer, all its views share one."""
+        whole = contiguous_layout(source.buffer, (source.buffer.size,))
+        if source.size != whole.size or 0 in source.strides:
+            return self.copy_layout(source, dtype)
+        key = (id(source.buffer), self.last_writes.get(id(source.buffer), -1), dtype)
+        if key not in self.prepared_layouts:
+            self.prepared_layouts[key] = self.copy_layout(whole, dtype)
+        return replace(source, buffer=self.prepared_layouts[key].buffer)
 
     def copy_layout(self, source: Layout, dtype: Any = None) -> Layout:
         """A row-major copy of a layout's elements, in a dtype."""

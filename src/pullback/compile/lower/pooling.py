@@ -14,6 +14,7 @@ from ...ops.window.patches import are_windows_disjoint, first_unpadded_place, wi
 from ...ops.window.pooling import lowest_of
 from ...program.ir import Equation, Symbol
 from ..loop_ir import KernelLine, Store, phase_after
+from ..vocabulary import value_dtype
 from .axes import Axes, strides_on_domain
 from .fuse import Fuser
 from .padding import fill_kernel, interior_layout, padded_layout, window_place_layout
@@ -146,7 +147,7 @@ def _lower_put(f: Fuser, e: Equation) -> None:
     step, axes = f.choose_kernel(shape, args, whole=not disjoint)
     lines = [f.line(a, step, axes) for a in e.args]
     padded = (*shape[:2], *(n + low + high for n, (low, high) in zip(result.shape[2:], how["padding"], strict=True)))
-    out = f.new_layout(make_spec(padded, result.dtype), order)
+    out = f.new_layout(make_spec(padded, result.dtype if disjoint else value_dtype(result.dtype)), order)
     sides = zip(padded[2:], shape[2:], how["stride"], how["window"], strict=True)
     if not disjoint or any(m * s != n or s != k for n, m, s, k in sides):
         f.first.append(fill_kernel(out, 0))
@@ -161,4 +162,4 @@ def _lower_put(f: Fuser, e: Equation) -> None:
         adds = Store(value, out.buffer, strides, target.offset, "add", accumulates=True, points=points)
         kernel.stores.append(Store(value, out.buffer, strides, target.offset) if disjoint else adds)
     f.note(step, out.buffer)
-    f.places[id(e.results[0])] = interior_layout(out, result.shape, how["padding"])
+    f.set_place(e.results[0], interior_layout(out, result.shape, how["padding"]))

@@ -9,8 +9,9 @@ import numpy as np
 
 from ...errors import MiscompiledError
 from ..loop_ir import Blocks, Host, Kernel, Layout, Loop, Product, Step, Steps, product_operands
+from ..vocabulary import is_half, value_dtype
 from .kernels import Regions, offset_regions, run_kernel
-from .noise import machine_epsilon, noise_of_product
+from .noise import machine_epsilon, noise_of_product, noise_of_rounding
 from .poisoned_memory import MemoryRegion, PoisonedMemory
 
 
@@ -138,12 +139,16 @@ def _run_product(step: Product, regions: Regions) -> None:
     with np.errstate(all="ignore"):
         # in float64, so that the order of summation does not matter
         found = step.alpha * (left @ right)
-        noise = abs(step.alpha) * noise_of_product(left, right, of_left, of_right, found, target.dtype)
+        dtype = value_dtype(target.dtype)
+        noise = abs(step.alpha) * noise_of_product(left, right, of_left, of_right, found, dtype)
         if step.beta:
             there, before = target.read(element_indices(step.out))
+            there = there.astype(np.float64)
             found = found + step.beta * there
             own = np.where(np.isfinite(found), np.abs(found) + np.abs(step.beta * there), 0.0)
-            noise = noise + abs(step.beta) * before + machine_epsilon(target.dtype) * own
+            noise = noise + abs(step.beta) * before + machine_epsilon(dtype) * own
+        if is_half(target.dtype):
+            noise = noise + noise_of_rounding(found, target.dtype)
     where = element_indices(step.out)
     # a product writes each place once
     if len(np.unique(where)) < where.size:
@@ -172,7 +177,7 @@ def _call_perturbed(step: Host, given: Sequence[tuple[Any, Any]]) -> Any:
     """What an op returns for arguments perturbed by their noise, alternating up and down."""
     args = []
     for x, noise in given:
-        if noise is not None and x.dtype.kind in "fc":
+        if noise is not None and (x.dtype.kind in "fc" or is_half(x.dtype)):
             # both ways, so that errors do not cancel
             signs = np.where(np.arange(x.size).reshape(x.shape) % 2, 1, -1)
             x = (x + signs * np.where(np.isfinite(noise), noise, 0.0)).astype(x.dtype)
@@ -186,6 +191,10 @@ def _host_noise(value: Any, other: Any) -> Any:
     """What perturbing the arguments changes, plus units in the last place of the largest value: an op of NumPy may be
     a whole algorithm, whose errors are relative to that.
     """
+    dtype = value.dtype
+    if is_half(dtype):
+        value, other = value.astype(np.float32), np.asarray(other, np.float32)
+        return _host_noise(value, other) + noise_of_rounding(value, dtype)
     if value.dtype.kind not in "fc":
         return np.zeros(value.shape)
     finite = np.isfinite(value)

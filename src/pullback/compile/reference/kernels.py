@@ -30,7 +30,8 @@ import numpy as np
 
 from ...errors import IndexingError, MiscompiledError
 from ..loop_ir import Buffer, Kernel, KernelLine, Store
-from .noise import noise_of_call, noise_of_fold
+from ..vocabulary import half_dtype, is_half
+from .noise import TOLERANCE, noise_of_call, noise_of_fold, noise_of_rounding
 from .numpy_scalars import FOLDS, NumpyScalars, identity, to_dtype
 from .poisoned_memory import MemoryRegion
 
@@ -118,8 +119,12 @@ class _KernelWalk:
             where = self._element_indices(line)
             assert line.buffer is not None
             self.read.append((line, where))
-            return LineValue(*self.regions(line.buffer).read(where))
+            numbers, noise = self.regions(line.buffer).read(where)
+            numbers = numbers.astype(line.dtype)
+            return LineValue(numbers, noise if is_half(line.buffer.dtype) else noise + _noise_of_narrow(line, numbers))
         args = [self.values[id(a)] for a in line.args]
+        if line.kind == "cast" and line.narrow:
+            return _cast_value(_cast_value(args[0], half_dtype(line.narrow)), line.dtype)
         if line.kind == "cast":
             return _cast_value(args[0], line.dtype)
         if line.kind == "fold":
@@ -151,7 +156,7 @@ class _KernelWalk:
             numbers, noise = np.full((*rows[:-1], 1), identity(line.word, line.dtype)), np.zeros((*rows[:-1], 1))
         reduce = lambda function, x: function.reduce(x, axis=-1)  # noqa: E731
         found = _fold(line.word, reduce, numbers)
-        noise = noise_of_fold(line.word, reduce, numbers, noise, rows[-1], found)
+        noise = noise_of_fold(line.word, reduce, numbers, noise, rows[-1], found) + _noise_of_narrow(line, found)
         one = (*shape[:outer], *[1] * self.kernel.inner)
         return LineValue(found.reshape(one), noise.reshape(one))
 
@@ -257,6 +262,9 @@ def _as_bytes(numbers: Any) -> Any:
 def _cast_value(x: LineValue, dtype: np.dtype[Any]) -> LineValue:
     """A cast; a float out of an integer's range has an unknown (infinitely noisy) result."""
     found = to_dtype(x.numbers, dtype)
+    if is_half(dtype):
+        rounding = np.where(x.noise > 0, noise_of_rounding(found, dtype), 0.0)
+        return LineValue(found, x.noise + rounding)
     if x.numbers.dtype.kind != "f" or dtype.kind not in "iu":
         return LineValue(found, np.where(found.dtype.kind == "f", x.noise, np.where(np.isinf(x.noise), np.inf, 0.0)))
     with np.errstate(all="ignore"):
@@ -281,7 +289,26 @@ def _apply_line(line: KernelLine, args: Sequence[LineValue]) -> LineValue:
 
     with np.errstate(all="ignore"):
         found = call(*given)
-        return LineValue(found, noise_of_call(call, given, [x.noise for x in args], found, computed))
+        noise = noise_of_call(call, given, [x.noise for x in args], found, computed)
+        if found.dtype.kind == "b" and any(a.narrow for a in line.args):
+            noise = np.where(_may_flip(call, given, args, found), np.inf, noise)
+        return LineValue(found, noise + _noise_of_narrow(line, found))
+
+
+def _noise_of_narrow(line: KernelLine, found: Any) -> Any:
+    """Op by op, a value of a half dtype is rounded where a kernel does not round it."""
+    return noise_of_rounding(found, half_dtype(line.narrow)) if line.narrow else 0.0
+
+
+def _may_flip(call: Callable[..., Any], given: Sequence[Any], args: Sequence[LineValue], found: Any) -> Any:
+    """Where a comparison of values of a half dtype, of which not each is rounded alike, may be otherwise."""
+    flips = np.zeros(found.shape, bool)
+    for i, x in enumerate(args):
+        if given[i].dtype.kind == "f" and x.noise.any():
+            for by in (TOLERANCE, -TOLERANCE):
+                moved = (given[i] + by * x.noise).astype(given[i].dtype)
+                flips = flips | (call(*given[:i], moved, *given[i + 1 :]) != found)
+    return flips
 
 
 def _fold(word: str, fold: Callable[..., Any], numbers: Any) -> Any:

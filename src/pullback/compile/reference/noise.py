@@ -19,7 +19,18 @@ TOLERANCE = 16.0
 
 def machine_epsilon(dtype: np.dtype[Any]) -> float:
     """The relative distance of neighbouring numbers."""
+    if dtype.name == "bfloat16":
+        return 2.0**-7
     return float(np.finfo(dtype).eps) if dtype.kind in "fc" else 0.0
+
+
+def noise_of_rounding(found: Any, dtype: np.dtype[Any]) -> Any:
+    """The noise of one rounding to a half dtype, which is right to half a unit: as much as is tolerated is a unit and
+    a half, and for numbers near zero as much of their smallest.
+    """
+    size = np.abs(np.where(np.isfinite(found), found, 0).astype(np.float64))
+    smallest = 2.0**-14 if dtype.name == "float16" else 2.0**-126
+    return 1.5 * machine_epsilon(dtype) * np.maximum(size, smallest) / TOLERANCE
 
 
 def noise_of_call(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ...loop_ir import Buffer, Kernel, KernelLine, Store
 from ...schedule.arena import round_up
+from ..words import is_half
 
 #: The bytes of the widest access of a thread.
 VECTOR_BYTES = 16
@@ -68,12 +69,12 @@ class Grid:
         """
         if len(self.lines) > MAX_VECTOR_LINES:
             return 1
-        width = 4
-        for x in self.accesses:
+        # elements at indices are anywhere, and numbers that count are computed
+        direct = [x for x in self.accesses if not x.places and not (isinstance(x, KernelLine) and x.kind == "count")]
+        halves = all(x.buffer is not None and is_half(x.buffer.dtype) for x in direct if self.stride(x, group))
+        width = 8 if halves else 4
+        for x in direct:
             stride = self.stride(x, group)
-            # elements at indices are anywhere, and numbers that count are computed
-            if x.places or (isinstance(x, KernelLine) and x.kind == "count"):
-                continue
             if stride not in (0, 1):
                 return 1
             if stride:

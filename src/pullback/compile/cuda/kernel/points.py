@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...loop_ir import Buffer, Kernel, KernelLine, Store
-from ..words import c_type
 from .grid import Grid, count_blocks
 from .tiles import find_turned_loads, render_tiles
-from .writer import Coordinates, FunctionLaunch, FunctionWriter, Known, fold_text
+from .writer import Coordinates, FunctionLaunch, FunctionWriter, Known, fold_text, stored_type
 
 #: The blocks from which on a GPU is busy.
 BUSY_BLOCKS = 264
@@ -81,7 +80,7 @@ def write_vector(
     for store in stores:
         if width > 1 and not store.args and not store.word and writer.grid.stride(store, group) == 1:
             name, value = writer.name("s"), known[id(store.line)]
-            head.append(f"Vec<{c_type(store.buffer.dtype)}, {width}> {name};")
+            head.append(f"Vec<{stored_type(store)}, {width}> {name};")
             body += writer.assign_cast(f"{name}.v[u]", value, store.buffer.dtype)
             writer.written.append(store.buffer)
             tail.append(f"{writer.vector_at(store, at, width)} = {name};")
@@ -112,6 +111,6 @@ def _load_vectors(
             head += [] if is_loaded else [f"{vector} = {writer.vector_at(line, at, width)};"]
         elif line.kind == "load" and width > 1 and writer.grid.stride(line, group) == 1:
             name = writer.name("a")
-            head.append(f"const Vec<{c_type(line.dtype)}, {width}> {name} = {writer.vector_at(line, at, width)};")
+            head.append(f"const Vec<{stored_type(line)}, {width}> {name} = {writer.vector_at(line, at, width)};")
             loaded[id(line)] = f"{name}.v[u]"
     return head, loaded

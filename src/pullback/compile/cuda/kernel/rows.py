@@ -12,11 +12,20 @@ from dataclasses import dataclass, replace
 
 from ...loop_ir import Buffer, Kernel, KernelLine, Store
 from ...schedule.arena import round_up
-from ..words import CudaValue, c_type, identity_number, number_text
+from ..words import CudaValue, c_type, held_dtype
 from .grid import Grid, count_blocks, is_injective
 from .points import Accumulation, write_vector
 from .sums import combine_partial_sums
-from .writer import FunctionLaunch, FunctionWriter, Known, accumulator_type, fold_word
+from .writer import (
+    FunctionLaunch,
+    FunctionWriter,
+    Known,
+    accumulator_type,
+    fold_dtype,
+    fold_word,
+    start_text,
+    stored_type,
+)
 
 ROWS, ALONG = range(2)
 #: So many threads keep a GPU busy: only with more work, a thread takes several vectors of a row, at most so many.
@@ -72,7 +81,7 @@ def render_rows(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[Functi
     # each element of the row has a sum of its own
     along = all(not any(s.strides[:outer]) and all(s.strides[a] for a in row) for s in sums)
     size = shape.items * shape.width * sum(max(4, s.buffer.dtype.itemsize) for s in sums)
-    shared = shape.beside * shape.length * max((s.buffer.dtype.itemsize for s in sums), default=0)
+    shared = shape.beside * shape.length * max((fold_dtype(s).itemsize for s in sums), default=0)
     fits = size <= MAX_SUMS_BYTES and shared <= MAX_SHARED_BYTES
     if sums and (not along or not fits or is_repeating(kernel, row, sums)):
         return None
@@ -138,7 +147,7 @@ class _RowWriter:
         blocks = count_blocks(shape.count, shape.beside)
         self.blocks = min(blocks, SUMMING_BLOCKS) if self.sums else blocks
         size, several = self.blocks * shape.length, self.blocks > 1
-        self.partial = [Buffer("scratch", size, s.buffer.dtype) for s, _ in self.sums.values() if several]
+        self.partial = [Buffer("scratch", size, fold_dtype(s)) for s, _ in self.sums.values() if several]
 
     def render(self) -> FunctionLaunch:
         shape, writer = self.shape, self.writer
@@ -175,7 +184,7 @@ class _RowWriter:
         widest = max(max(4, s.buffer.dtype.itemsize) for s, _ in self.sums.values())
         body = [f"__shared__ double shared[{count_blocks(shape.beside * shape.length * widest, 8)}];"]
         for store, name in self.sums.values():
-            start = number_text(identity_number(store.word, store.buffer.dtype), store.buffer.dtype)
+            start = start_text(store)
             body.append(f"{accumulator_type(store)} {name}[{each}] = {{{', '.join([start] * each)}}};")
         count, beside = shape.count, shape.beside
         body += [f"for (I first = (I)blockIdx.x * {beside}; first < {count}; first += {self.blocks * beside}) {{"]
@@ -263,7 +272,7 @@ class _RowWriter:
         shared = SHARED_KEPT_BYTES if shape.threads > 32 else 0
         found: list[_Kept] = []
         for line in self._repeated_loads():
-            size, kind = each * max(4, line.dtype.itemsize), c_type(line.dtype)
+            size, kind = each * max(4, line.dtype.itemsize), stored_type(line)
             if size <= room:
                 room -= size
                 found.append(_Kept(line, self._find_successor(line), f"k{len(found)}"))
@@ -278,6 +287,8 @@ class _RowWriter:
         """The last line computed from a load that makes it superfluous in all later phases: it takes the load's place,
         and is computed once.
         """
+        if stored_type(load) != c_type(held_dtype(load.dtype)):
+            return None  # it is kept as it lies in memory, which would round what is computed
         lines = [self._lines_along(phase) for phase in range(self.phases)]
         for line in reversed(self.grid.lines):
             used = [phase for phase in range(self.phases) if line in lines[phase]]
@@ -292,7 +303,7 @@ class _RowWriter:
         return None
 
     def _vector_type(self, x: _Kept) -> str:
-        return f"Vec<{c_type(x.load.dtype)}, {self.shape.width}>"
+        return f"Vec<{stored_type(x.load)}, {self.shape.width}>"
 
     def _row_bytes(self, line: KernelLine) -> int:
         return round_up(self.shape.length * line.dtype.itemsize, 16)
@@ -310,13 +321,13 @@ class _RowWriter:
         body = writer.compute([*constant, *(x for s in once for x in (s.line, *s.args))], known, at)
         totals = [(writer.name("f"), fold) for fold in folds]
         for total, fold in totals:
-            body.append(f"{accumulator_type(fold)} {total} = {_start_text(fold)};")
+            body.append(f"{accumulator_type(fold)} {total} = {start_text(fold)};")
         if targets:
             body += self._loop(phase, targets, totals, known, at)
         for total, fold in totals:
             body += self._fold_threads(total, fold)
-            known[id(fold)] = CudaValue(total, fold.dtype)
-            if accumulator_type(fold) != c_type(fold.dtype):
+            known[id(fold)] = CudaValue(total, held_dtype(fold.dtype))
+            if accumulator_type(fold) != c_type(fold_dtype(fold)):
                 known[id(fold)] = CudaValue(f"{total}t", fold.dtype)
                 body.append(f"const {c_type(fold.dtype)} {total}t = ({c_type(fold.dtype)}){total};")
         stored = [x for s in once for x in writer.store(s, known, at)]
@@ -386,7 +397,3 @@ class _RowWriter:
             f"__shared__ {accumulator_type(fold)} {total}s[32];",
             f"{total} = fold_block_<{word}_, {threads}>({total}, {total}s);",
         ]
-
-
-def _start_text(fold: KernelLine) -> str:
-    return number_text(identity_number(fold.word, fold.dtype), fold.dtype)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...loop_ir import Buffer, Kernel, Store
-from ..words import CudaWords, c_type, identity_number, number_text
+from ..words import CudaWords
 from .grid import Grid, count_blocks
 from .points import choose_threads
-from .writer import FunctionLaunch, FunctionWriter, Known, accumulator_type, fold_text
+from .writer import FunctionLaunch, FunctionWriter, Known, accumulator_type, fold_dtype, fold_text, start_text
 
 #: Axes along which indices do not differ and places are apart, and all others.
 FREE, SORTED = range(2)
@@ -75,7 +75,7 @@ class _ScatterWriter:
         self.passes, self.buffers = passes, (keys[0], items[0], keys[1], items[1])
         self.keys, self.items = keys[passes % 2], items[passes % 2]
         size = plan.parts * plan.beside
-        self.tails, self.heads = (Buffer("scratch", size, store.buffer.dtype) for _ in range(2))
+        self.tails, self.heads = (Buffer("scratch", size, fold_dtype(store)) for _ in range(2))
 
     def render(self) -> list[FunctionLaunch]:
         return [self._render_keys(), self._render_sort(), self._render_parts(), self._render_rest()]
@@ -188,6 +188,4 @@ class _ScatterWriter:
 
 
 def _start_text(store: Store) -> str:
-    if not store.word:
-        return f"({c_type(store.buffer.dtype)})0"
-    return number_text(identity_number(store.word, store.buffer.dtype), store.buffer.dtype)
+    return start_text(store) if store.word else f"({accumulator_type(store)})0"

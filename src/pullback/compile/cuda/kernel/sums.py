@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...loop_ir import Buffer, Kernel, Store, load_line, row_major_strides
-from ..words import identity_number, number_text
 from .grid import MAX_VECTOR_LINES, Grid, count_blocks
 from .points import Accumulation, write_vector
-from .writer import FunctionLaunch, FunctionWriter, accumulator_type, fold_text, fold_word
+from .writer import FunctionLaunch, FunctionWriter, accumulator_type, fold_dtype, fold_text, fold_word, start_text
 
 #: Threads along places, and threads for each, where the last axis is not folded; and where there are few places.
 TILE = (32, 8)
@@ -64,7 +63,7 @@ def divide_sums(kernel: Kernel, alignments: Mapping[Buffer, int], divides: bool 
     grid = Grid(kernel, [KEPT if i in kept else FOLDED for i in range(len(kernel.extents))], alignments)
     shape = _choose_shape(grid, divides)
     several, size = shape.chunks > 1, shape.chunks * shape.places
-    partial = [Buffer("scratch", size, s.buffer.dtype) for s in folds if several]
+    partial = [Buffer("scratch", size, fold_dtype(s)) for s in folds if several]
     return Sums(_SumWriter(grid, shape, folds, partial).render(), folds, kept, partial)
 
 
@@ -147,7 +146,7 @@ class _SumWriter:
     def _starts(self) -> list[str]:
         found = []
         for total, store in zip(self.totals, self.folds, strict=True):
-            start = number_text(identity_number(store.word, store.buffer.dtype), store.buffer.dtype)
+            start = start_text(store)
             several = f"[{self.own}] = {{{', '.join([start] * self.own)}}}" if self.own > 1 else f" = {start}"
             found.append(f"{accumulator_type(store)} {total}{several};")
         return found

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...loop_ir import KernelLine
-from ..words import c_type
 from .grid import Grid, count_blocks
-from .writer import FunctionLaunch, FunctionWriter, Known
+from .writer import FunctionLaunch, FunctionWriter, Known, stored_type
 
 #: The points of a tile along each of two axes, and the threads along the second.
 TILE, DEPTH = 32, 8
@@ -32,7 +31,7 @@ def find_turned_loads(grid: Grid, inner: int) -> tuple[int, list[KernelLine]] | 
     if not found or grid.size_of(range(len(grid.groups))) < MIN_POINTS:
         return None
     group, turned = max(found.items(), key=lambda item: len(item[1]))
-    size = TILE * (TILE + 1) * sum(x.dtype.itemsize for x in turned)
+    size = TILE * (TILE + 1) * sum(x.buffer.dtype.itemsize for x in turned if x.buffer is not None)
     is_large = min(grid.sizes[inner], grid.sizes[group]) >= MIN_SIZE
     return (group, turned) if is_large and size <= MAX_BYTES else None
 
@@ -46,7 +45,7 @@ def render_tiles(grid: Grid, inner: int, other: int, turned: Sequence[KernelLine
     body = [f"const I x = (I)(blockIdx.x % {across}) * {TILE}, y = (I)(blockIdx.x / {across} % {down}) * {TILE};"]
     body += [f"const I outer = (I)(blockIdx.x / {across * down});", *split] if rest else []
     tiles = {id(line): f"tile{n}" for n, line in enumerate(turned)}
-    body += [f"__shared__ {c_type(x.dtype)} {tiles[id(x)]}[{TILE}][{TILE + 1}];" for x in turned]
+    body += [f"__shared__ {stored_type(x)} {tiles[id(x)]}[{TILE}][{TILE + 1}];" for x in turned]
     here = {**at, inner: "x1", other: "y1"}
     loads = [f"{tiles[id(x)]}[threadIdx.y + r][threadIdx.x] = {writer.address(x, here)};" for x in turned]
     body += _loop_over_tile(grid, inner, other, ("threadIdx.y + r", "threadIdx.x"), loads)

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...loop_ir import Buffer, Kernel, Store
-from ..words import identity_number, number_text
 from .grid import Grid, count_blocks, is_injective
 from .points import Accumulation, choose_threads, write_vector
-from .writer import FunctionLaunch, FunctionWriter, accumulator_type, fold_text
+from .writer import FunctionLaunch, FunctionWriter, accumulator_type, fold_text, start_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +80,7 @@ class _WindowWriter:
     def render(self) -> FunctionLaunch:
         writer, width, store = self.writer, self.width, self.store
         lines, at, places, total = self._coordinates()
-        kind, start = (
-            accumulator_type(store),
-            number_text(identity_number(store.word, store.buffer.dtype), store.buffer.dtype),
-        )
+        kind, start = accumulator_type(store), start_text(store)
         threads = choose_threads(total // width)
         body = [
             f"const I i = ((I)blockIdx.x * {threads} + threadIdx.x) * {width};",

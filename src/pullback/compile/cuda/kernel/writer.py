@@ -12,7 +12,7 @@ import numpy as np
 
 from ...loop_ir import Buffer, KernelLine, Store
 from ..launch_plan import STATUS
-from ..words import CudaValue, CudaWords, c_type
+from ..words import CudaValue, CudaWords, c_type, held_dtype, identity_number, is_half, number_text
 from .grid import Access, Grid, shares_memory
 
 #: Coordinates by group: the text of each.
@@ -87,8 +87,7 @@ class FunctionWriter:
         return " + ".join(terms)
 
     def vector_at(self, x: Access, coordinates: Coordinates, width: int) -> str:
-        assert x.buffer is not None
-        kind = f"Vec<{c_type(x.buffer.dtype)}, {width}>"
+        kind = f"Vec<{stored_type(x)}, {width}>"
         constant = "" if isinstance(x, Store) else "const "
         return f"*reinterpret_cast<{constant}{kind}*>(&{self.address(x, coordinates)})"
 
@@ -155,7 +154,8 @@ class FunctionWriter:
         read = self.place if line.buffer.counts else self.address
         # memory of no elements has no address that could be read
         text = read(line, at, places) if all(n for _, n in line.places) else "0"
-        return words.assign(f"{inside} ? {text} : 0", line.dtype)
+        widened = "(float)" if is_half(line.buffer.dtype) else ""
+        return words.assign(f"{inside} ? {widened}{text} : 0", line.dtype)
 
     # Stores
 
@@ -163,7 +163,7 @@ class FunctionWriter:
         """Statements that write a value, or fold it into what is there."""
         words = CudaWords(self.counter)
         self.written.append(store.buffer)
-        value = words.cast(known[id(store.line)], store.buffer.dtype)
+        value = words.to_store(known[id(store.line)], store.buffer.dtype)
         places = self.indexed(words, store, [known[id(a)] for a in store.args]) if store.args else []
         place = self.address(store, at, places)
         inside = " && ".join(f"{p} >= 0" for p in places)
@@ -173,7 +173,7 @@ class FunctionWriter:
     def assign_cast(self, place: str, value: CudaValue, dtype: np.dtype[Any]) -> list[str]:
         """A value written to a place in a dtype."""
         words = CudaWords(self.counter)
-        name = words.cast(value, dtype).name
+        name = words.to_store(value, dtype).name
         return [*words.lines, f"{place} = {name};"]
 
     def finish(self, body: Sequence[str], grid: tuple[int, int], block: tuple[int, int]) -> FunctionLaunch:
@@ -192,14 +192,27 @@ class FunctionWriter:
         return FunctionLaunch(tuple(given), text, buffers, (*grid, 1), (*block, 1))
 
 
+def stored_type(x: Access) -> str:
+    """The type of an access's elements in memory."""
+    assert x.buffer is not None
+    return c_type(x.buffer.dtype)
+
+
 def fold_dtype(x: Store | KernelLine) -> np.dtype[Any]:
-    return x.buffer.dtype if isinstance(x, Store) else x.dtype
+    """What is folded in: half types are rounded to when that is done."""
+    return held_dtype(x.buffer.dtype if isinstance(x, Store) else x.dtype)
 
 
 def accumulator_type(x: Store | KernelLine) -> str:
     """The type in which a fold is held: shuffles have none of fewer than four bytes."""
     dtype = fold_dtype(x)
     return c_type(dtype) if dtype.itemsize >= 4 else "unsigned" if dtype.kind == "u" else "int"
+
+
+def start_text(x: Store | KernelLine) -> str:
+    """What a fold starts from."""
+    dtype = fold_dtype(x)
+    return number_text(identity_number(x.word, dtype), dtype)
 
 
 def fold_word(x: Store | KernelLine) -> str:
@@ -212,5 +225,6 @@ def fold_word(x: Store | KernelLine) -> str:
 def fold_text(x: Store | KernelLine, total: str, value: str) -> str:
     """Two values folded, in the type of an accumulator."""
     kind = accumulator_type(x)
-    cast = "" if kind == c_type(fold_dtype(x)) else f"({kind})"
+    stored = x.buffer.dtype if isinstance(x, Store) else x.dtype
+    cast = "" if kind == c_type(stored) else f"({kind})"
     return f"{fold_word(x)}_::of({cast}{total}, {cast}{value})"

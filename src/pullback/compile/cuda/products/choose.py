@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...loop_ir import Product
+from ..words import is_half
 from .library import CANDIDATES, can_take
 from .tile import PanelShape, PlainShape, TensorShape, TileShape
 
@@ -23,20 +24,25 @@ def count_multiplications(product: Product) -> int:
 
 
 def uses_tensor_cores(product: Product) -> bool:
-    return product.out.buffer.dtype.name in ("float32", "float16", "bfloat16")
+    return product.left.buffer.dtype.name != "float64"
+
+
+def _count_steps(product: Product) -> int:
+    """The instructions of the tensor cores along K."""
+    return max(1, -(-product.depth // (16 if is_half(product.left.buffer.dtype) else 8)))
 
 
 def choose_shape(product: Product) -> TileShape:
     """The shape for a small product, by rule. K is shared by as many warps as keep the machine busy, each with some
     steps to do; fragments beside each other read less, as long as there are blocks for all multiprocessors.
     """
-    columns, depth = product.out.shape[-1], product.depth
+    columns = product.out.shape[-1]
     if not uses_tensor_cores(product):
         return PlainShape(1, 1) if product.out.size <= 256 * 2 * MULTIPROCESSORS else PlainShape(4, 4)
     wide = 1
     while wide < 4 and 8 * wide < columns and count_blocks(product, 16, 16 * wide) >= 2 * MULTIPROCESSORS:
         wide *= 2
-    steps = max(1, -(-depth // 8))
+    steps = _count_steps(product)
     room = max(1, MULTIPROCESSORS * _BUSY_WARPS // count_blocks(product, 16, 8 * wide))
     warps = min(16, room, -(-steps // 2))
     return TensorShape(1, wide, (1, 1, -(-steps // -(-steps // warps))))
@@ -46,7 +52,7 @@ def middle_shape(product: Product) -> TileShape:
     """The shape for a product of middle size: tiles of 32 by 32, and warps that each have some steps along K, whose
     loads are all under way at once.
     """
-    steps = -(-product.depth // 8)
+    steps = _count_steps(product)
     return TensorShape(2, 4, (1, 1, min(8, max(1, -(-steps // 4)))))
 
 
@@ -55,7 +61,7 @@ def row_shape(product: Product) -> TensorShape | None:
     rows, columns = product.out.shape[-2:]
     if not uses_tensor_cores(product) or rows % 16 or columns not in (32, 64, 96, 128):
         return None
-    across, steps = columns // 32, -(-product.depth // 8)
+    across, steps = columns // 32, _count_steps(product)
     # threads go on with rows in groups of 128
     deep = next((n for n in (8, 4, 2, 1) if n * across <= 16 and n * across % 4 == 0 and 2 * n <= max(steps, 8)), None)
     return None if deep is None else TensorShape(1, 4, (1, across, deep))

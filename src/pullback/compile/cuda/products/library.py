@@ -11,11 +11,13 @@ import functools
 import itertools
 import math
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ...loop_ir import Layout, Product, product_operands
+from ..words import HALF_TYPES
 
 #: Bytes that an algorithm may work in; one piece of memory serves all products of a stream, one after the other.
 WORKSPACE_BYTES = 32 << 20
@@ -102,11 +104,14 @@ def split_batch(product: Product) -> list[Product]:
 
 
 def _can_take(product: Product) -> bool:
+    out, left, right = (m.buffer.dtype.name for m in (product.out, product.left, product.right))
     matrices = (product.out, product.left, product.right)
-    name = product.out.buffer.dtype.name
     return (
-        name in _DATA_TYPES
-        and all(m.buffer.dtype.name == name and m.size and matrix_order(m) is not None for m in matrices)
+        left == right
+        and left in _DATA_TYPES
+        # sums of half types may be kept in the precision they have
+        and (out == left or (out == "float32" and left in HALF_TYPES))
+        and all(m.size and matrix_order(m) is not None for m in matrices)
         and (product.out.shape[0] == 1 or product.out.strides[0] > 0)
     )
 
@@ -120,8 +125,8 @@ def can_take(product: Product) -> bool:
 def _library() -> tuple[Any, ctypes.c_void_p]:
     from cuda.pathfinder import load_nvidia_dynamic_lib
 
-    library = ctypes.CDLL(load_nvidia_dynamic_lib("cublasLt").abs_path)
-    library.cublasLtMatmul.argtypes = [ctypes.c_void_p] * 14 + [ctypes.c_size_t, ctypes.c_void_p]
+    # a product is only put in a queue, which is over sooner than the GIL could be taken again
+    library = ctypes.PyDLL(load_nvidia_dynamic_lib("cublasLt").abs_path)
     library.cublasLtGetVersion.restype = ctypes.c_size_t
     handle = ctypes.c_void_p()
     _check(library.cublasLtCreate(ctypes.byref(handle)))
@@ -150,7 +155,7 @@ class LibraryPlan:
     def __init__(
         self, product: Product, tf32: bool = False, alignments: Sequence[int] = (16, 16, 16), algorithm: int = 0
     ) -> None:
-        dtype = product.out.buffer.dtype.name
+        dtype = product.left.buffer.dtype.name
         scalar = ctypes.c_double if dtype == "float64" else ctypes.c_float
         self._alpha, self._beta = scalar(product.alpha), scalar(product.beta)
         # in columns, out = left right; in rows, what is by columns there is out^T = right^T left^T
@@ -159,12 +164,14 @@ class LibraryPlan:
         first, second = (right, left) if self._swaps else (left, right)
         transposes = [_order_of(m).by_rows != self._swaps for m in (first, second)]
         self._description = _describe(dtype, tf32, transposes)
-        self._layouts = tuple(_make_layout(m, dtype) for m in (first, second, product.out))
+        self._layouts = tuple(_make_layout(m) for m in (first, second, product.out))
         of_out, of_left, of_right = alignments
         sides = (of_right, of_left) if self._swaps else (of_left, of_right)
         found = self._propose((*sides, of_out, of_out))
         # another version of the library may propose fewer than were tried
         self._algorithm = (ctypes.c_char * _ALGORITHM_BYTES).from_buffer_copy(found[min(algorithm, len(found) - 1)])
+        self._call = _library()[0].cublasLtMatmul
+        self._of_thread = threading.local()
 
     def _propose(self, alignments: Sequence[int]) -> list[bytes]:
         """Algorithms, the library's best guess first. All of them return the same bits on every run."""
@@ -191,15 +198,25 @@ class LibraryPlan:
         """Run on a stream: addresses of the matrices' first elements, and of `WORKSPACE_BYTES` that nothing else on
         other streams uses meanwhile.
         """
-        library, handle = _library()
+        try:
+            arguments, places = self._of_thread.arguments
+        except AttributeError:
+            arguments, places = self._of_thread.arguments = self._make_arguments()
+        at_first, at_second, at_out, at_workspace, on = places
+        at_first.value, at_second.value = (right, left) if self._swaps else (left, right)
+        at_out.value, at_workspace.value, on.value = out, workspace, stream
+        if status := self._call(*arguments):
+            _check(status)
+
+    def _make_arguments(self) -> tuple[tuple[Any, ...], list[ctypes.c_void_p]]:
+        """The arguments of a call, of which a thread changes some: ctypes converts objects of its own most quickly."""
         a, b, d = self._layouts
-        first, second = (right, left) if self._swaps else (left, right)
-        _check(
-            library.cublasLtMatmul(
-                handle, self._description, ctypes.byref(self._alpha), first, a, second, b, ctypes.byref(self._beta),
-                out, d, out, d, ctypes.byref(self._algorithm), workspace, WORKSPACE_BYTES, stream,
-            )
+        first, second, out, workspace, stream = places = [ctypes.c_void_p() for _ in range(5)]
+        arguments = (
+            _library()[1], self._description, ctypes.byref(self._alpha), first, a, second, b, ctypes.byref(self._beta),
+            out, d, out, d, ctypes.byref(self._algorithm), workspace, ctypes.c_size_t(WORKSPACE_BYTES), stream,
         )  # fmt: skip
+        return arguments, places
 
     def __del__(self) -> None:
         if sys.is_finalizing():
@@ -224,7 +241,7 @@ def _describe(dtype: str, tf32: bool, transposes: Sequence[bool]) -> ctypes.c_vo
     return description
 
 
-def _make_layout(matrix: Layout, dtype: str) -> ctypes.c_void_p:
+def _make_layout(matrix: Layout) -> ctypes.c_void_p:
     """A matrix as the library sees it: what lies by rows is a transposed matrix by columns."""
     library, _ = _library()
     order = _order_of(matrix)
@@ -233,7 +250,10 @@ def _make_layout(matrix: Layout, dtype: str) -> ctypes.c_void_p:
     layout = ctypes.c_void_p()
     _check(
         library.cublasLtMatrixLayoutCreate(
-            ctypes.byref(layout), _DATA_TYPES[dtype], *map(ctypes.c_uint64, sizes), ctypes.c_int64(order.leading)
+            ctypes.byref(layout),
+            _DATA_TYPES[matrix.buffer.dtype.name],
+            *map(ctypes.c_uint64, sizes),
+            ctypes.c_int64(order.leading),
         )
     )
     if batch > 1:

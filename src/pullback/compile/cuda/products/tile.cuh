@@ -5,6 +5,13 @@
 
 template <int M_, int N_, int K_> struct Sizes { static constexpr int M = M_, N = N_, K = K_; };
 
+template <bool, class A, class B> struct Pick { using type = A; };
+template <class A, class B> struct Pick<false, A, B> { using type = B; };
+
+template <class E> __device__ __forceinline__ unsigned pair_(const E low, const E high) {
+  return low.bits | (unsigned)high.bits << 16;
+}
+
 // The element as a plain sum: where splitting made an infinity or NaN of it, this decides what it is.
 template <class T, class S, class Left, class Right>
 __device__ __noinline__ T plain_sum_(const Left left, const Right right, const int z, const int m, const int n) {
@@ -17,11 +24,17 @@ __device__ __noinline__ T plain_sum_(const Left left, const Right right, const i
 // A warp has MT x NT fragments of 16 x 8; the block WM x WN warps side by side, and WK that share K. Arguments pass
 // straight to registers. BY_K: whether neighbours in memory are neighbours along K. DIGITS 3: each float32 is a sum of
 // two tf32, of whose products the largest three are added, which has the accuracy of float32 arithmetic; DIGITS 1:
-// rounded to tf32. VECTORS: `load_left` and `load_right` return four neighbours in memory, and a warp has 2 x 4
-// fragments. Which numbers of a sum meet in one instruction, and which row or column is whose, is free, so a lane takes
-// what it has loaded at once.
-template <int MT_, int NT_, int WM_, int WN_, int WK_, int DIGITS_, bool LEFT_BY_K_, bool RIGHT_BY_K_, bool VECTORS_>
+// rounded to tf32. Half types are multiplied as they are: one instruction takes 16 along K, not 8, two in each register.
+// VECTORS: `load_left` and `load_right` return four neighbours in memory, and a warp has 2 x 4 fragments. Which numbers
+// of a sum meet in one instruction, and which row or column is whose, is free, so a lane takes what it has loaded at once.
+template <
+    class Element_, int MT_, int NT_, int WM_, int WN_, int WK_, int DIGITS_, bool LEFT_BY_K_, bool RIGHT_BY_K_,
+    bool VECTORS_>
 struct TensorShape {
+  using Element = Element_;
+  static constexpr bool IS_HALF = sizeof(Element) == 2;
+  static constexpr int DEPTH = IS_HALF ? 16 : 8;
+  using Register = typename Pick<IS_HALF, unsigned, float>::type;
   static constexpr int MT = MT_, NT = NT_, WM = WM_, WN = WN_, WK = WK_, DIGITS = DIGITS_;
   static constexpr int ROWS = 16 * MT * WM, COLUMNS = 8 * NT * WN, THREADS = 32 * WM * WN * WK;
   static constexpr bool LEFT_BY_K = LEFT_BY_K_, RIGHT_BY_K = RIGHT_BY_K_, VECTORS = VECTORS_;
@@ -39,7 +52,7 @@ struct TensorShape {
 // pairs (rows) or fours (columns), of which a lane takes four neighbours.
 template <
     int MT_, int NT_, int WM_, int WN_, int DIGITS_, bool LEFT_BY_K_, bool RIGHT_BY_K_, int LEFT_WIDTH_, int RIGHT_WIDTH_>
-struct PanelShape : TensorShape<MT_, NT_, WM_, WN_, 1, DIGITS_, LEFT_BY_K_, RIGHT_BY_K_, true> {
+struct PanelShape : TensorShape<float, MT_, NT_, WM_, WN_, 1, DIGITS_, LEFT_BY_K_, RIGHT_BY_K_, true> {
   static constexpr int LEFT_WIDTH = LEFT_WIDTH_, RIGHT_WIDTH = RIGHT_WIDTH_, STAGES = 3;
   static constexpr bool BOTH_BY_K = LEFT_BY_K_ && RIGHT_BY_K_;
   static_assert((LEFT_BY_K_ || MT_ % 2 == 0) && (RIGHT_BY_K_ || NT_ % 4 == 0), "fragments in groups");
@@ -77,7 +90,7 @@ template <int DIGITS> __device__ __forceinline__ void split_tf32_(const float x,
 }
 
 template <class T>
-__device__ __forceinline__ void multiply_fragments_(
+__device__ __forceinline__ void multiply_floats_(
     float (&sum)[T::MT][T::NT][4], const float (&a)[T::MT][4], const float (&b)[T::NT][2]) {
   unsigned ah[T::MT][4], al[T::MT][4], bh[T::NT][2], bl[T::NT][2];
   #pragma unroll
@@ -107,43 +120,82 @@ __device__ __forceinline__ void multiply_fragments_(
   }
 }
 
+template <class T>
+__device__ __forceinline__ void multiply_fragments_(
+    float (&sum)[T::MT][T::NT][4], const typename T::Register (&a)[T::MT][4],
+    const typename T::Register (&b)[T::NT][2]) {
+  if constexpr (T::IS_HALF) {
+    #pragma unroll
+    for (int i = 0; i < T::MT; ++i)
+      #pragma unroll
+      for (int j = 0; j < T::NT; ++j) mma_(sum[i][j], a[i], b[j], typename T::Element());
+  } else {
+    multiply_floats_<T>(sum, a, b);
+  }
+}
+
 // Fragments as mma.m16n8k8 wants them: lane 4g + q holds rows g, g + 8 and columns q, q + 4 of the left, and column g of
-// the right; `left(i, k)` and `right(k, j)` count from the warp's first row and column.
+// the right; `left(i, k)` and `right(k, j)` count from the warp's first row and column. Of half types, a column is two.
 template <class T> struct Fragments {
-  float a[T::MT][4], b[T::NT][2];
+  typename T::Register a[T::MT][4], b[T::NT][2];
   template <class Left, class Right>
   __device__ __forceinline__ void load(const int k, const Left& left, const Right& right) {
     const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
     #pragma unroll
     for (int i = 0; i < T::MT; ++i)
       #pragma unroll
-      for (int e = 0; e < 4; ++e) a[i][e] = left(16 * i + g + e % 2 * 8, k + q + e / 2 * 4);
+      for (int e = 0; e < 4; ++e) {
+        const int m = 16 * i + g + e % 2 * 8;
+        if constexpr (T::IS_HALF) {
+          const int first = k + 2 * q + e / 2 * 8;
+          a[i][e] = pair_(left(m, first), left(m, first + 1));
+        } else {
+          a[i][e] = left(m, k + q + e / 2 * 4);
+        }
+      }
     #pragma unroll
     for (int j = 0; j < T::NT; ++j)
       #pragma unroll
-      for (int e = 0; e < 2; ++e) b[j][e] = right(k + q + e * 4, 8 * j + g);
+      for (int e = 0; e < 2; ++e) {
+        if constexpr (T::IS_HALF) {
+          const int first = k + 2 * q + e * 8;
+          b[j][e] = pair_(right(first, 8 * j + g), right(first + 1, 8 * j + g));
+        } else {
+          b[j][e] = right(k + q + e * 4, 8 * j + g);
+        }
+      }
   }
 };
 
-// The same for 16 numbers along K, two instructions' worth, of which a lane has four neighbours: `left(i, k)` and
-// `right(k, j)` return vectors along K or along rows and columns, as memory has it.
+// The same for 16 numbers along K, of floats two instructions' worth, of which a lane has four neighbours: `left(i, k)`
+// and `right(k, j)` return vectors along K or along rows and columns, as memory has it.
 template <class T> struct WideFragments {
-  float a[2][T::MT][4], b[2][T::NT][2];
+  static constexpr int COUNT = 16 / T::DEPTH;
+  typename T::Register a[COUNT][T::MT][4], b[COUNT][T::NT][2];
   template <class Left, class Right>
   __device__ __forceinline__ void load(const int k, const Left& left, const Right& right) {
     const int g = threadIdx.x % 32 / 4, own = k + threadIdx.x % 4 * 4;
+    Vec<typename T::Element, 4> x[4], y[4];
     #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const Vec<float, 4> x = T::LEFT_BY_K ? left(T::row(i / 2, i % 2, g), own) : left(4 * g, own + i);
-      const Vec<float, 4> y = T::RIGHT_BY_K ? right(own, T::column(i, g)) : right(own + i, 4 * g);
-      #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        // `from` is a row or a column, `step` the number along K that the lane has of it
-        const int from = T::LEFT_BY_K ? i : e, step = T::LEFT_BY_K ? e : i;
-        a[step / 2][from / 2][from % 2 + step % 2 * 2] = x.v[e];
-        b[(T::RIGHT_BY_K ? e : i) / 2][T::RIGHT_BY_K ? i : e][(T::RIGHT_BY_K ? e : i) % 2] = y.v[e];
-      }
+      x[i] = T::LEFT_BY_K ? left(T::row(i / 2, i % 2, g), own) : left(4 * g, own + i);
+      y[i] = T::RIGHT_BY_K ? right(own, T::column(i, g)) : right(own + i, 4 * g);
     }
+    #pragma unroll
+    for (int from = 0; from < 4; ++from)
+      #pragma unroll
+      for (int step = 0; step < 4; ++step) {
+        // `from` is a row or a column, `step` the number along K that the lane has of it
+        const auto of_left = [&](const int s) { return T::LEFT_BY_K ? x[from].v[s] : x[s].v[from]; };
+        const auto of_right = [&](const int s) { return T::RIGHT_BY_K ? y[from].v[s] : y[s].v[from]; };
+        if constexpr (!T::IS_HALF) {
+          a[step / 2][from / 2][from % 2 + step % 2 * 2] = of_left(step);
+          b[step / 2][from][step % 2] = of_right(step);
+        } else if (step % 2 == 0) {
+          a[0][from / 2][from % 2 + step] = pair_(of_left(step), of_left(step + 1));
+          b[0][from][step / 2] = pair_(of_right(step), of_right(step + 1));
+        }
+      }
   }
 };
 
@@ -262,8 +314,8 @@ __device__ __forceinline__ void tensor_tile_(
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, wk = warp / (T::WM * T::WN);
   const int own_row = warp / T::WN % T::WM * 16 * T::MT, own_column = warp % T::WN * 8 * T::NT;
   // how much of K a warp takes at once; guards that constants make superfluous are gone in the machine code
-  constexpr int STEPS = ((S::K + 7) / 8 + T::WK - 1) / T::WK;
-  constexpr bool WHOLE = S::K == (T::VECTORS ? 16 * ((STEPS + 1) / 2) * T::WK : 8 * STEPS * T::WK);
+  constexpr int STEPS = ((S::K + T::DEPTH - 1) / T::DEPTH + T::WK - 1) / T::WK, PAIRS = (STEPS * T::DEPTH + 15) / 16;
+  constexpr bool WHOLE = S::K == (T::VECTORS ? 16 * PAIRS : T::DEPTH * STEPS) * T::WK;
   using Element = decltype(load_left(0, 0, 0));
   const auto guarded_left = [&](const int m, const int k) {
     const bool inside = (S::M % T::ROWS == 0 || m < S::M) && (WHOLE || k < S::K);
@@ -275,7 +327,7 @@ __device__ __forceinline__ void tensor_tile_(
   };
   float sum[T::MT][T::NT][4] = {};
   if constexpr (T::VECTORS) {
-    constexpr int PAIRS = (STEPS + 1) / 2, ROUNDS = (PAIRS + 1) / 2, AHEAD = ROUNDS ? (PAIRS + ROUNDS - 1) / ROUNDS : 1;
+    constexpr int FIT = T::DEPTH / 4, ROUNDS = (PAIRS + FIT - 1) / FIT, AHEAD = ROUNDS ? (PAIRS + ROUNDS - 1) / ROUNDS : 1;
     WideFragments<T> ahead[AHEAD];
     #pragma unroll 1
     for (int first = 0; first < PAIRS; first += AHEAD) {
@@ -289,7 +341,7 @@ __device__ __forceinline__ void tensor_tile_(
       for (int i = 0; i < AHEAD; ++i)
         if (PAIRS % AHEAD == 0 || first + i < PAIRS)
           #pragma unroll
-          for (int step = 0; step < 2; ++step) multiply_fragments_<T>(sum, ahead[i].a[step], ahead[i].b[step]);
+          for (int step = 0; step < 16 / T::DEPTH; ++step) multiply_fragments_<T>(sum, ahead[i].a[step], ahead[i].b[step]);
     }
   } else {
     // all that registers hold is asked for at once: memory takes longer than the arithmetic
@@ -301,7 +353,7 @@ __device__ __forceinline__ void tensor_tile_(
       #pragma unroll
       for (int i = 0; i < AHEAD; ++i)
         if (STEPS % AHEAD == 0 || first + i < STEPS)
-          ahead[i].load((wk * STEPS + first + i) * 8,
+          ahead[i].load((wk * STEPS + first + i) * T::DEPTH,
               [&](const int m, const int k) { return guarded_left(row + own_row + m, k); },
               [&](const int k, const int n) { return guarded_right(k, column + own_column + n); });
       #pragma unroll
@@ -312,7 +364,7 @@ __device__ __forceinline__ void tensor_tile_(
   const auto finish = [&](const int m, const int n, const float found) {
     if ((S::M % T::ROWS && m >= S::M) || (S::N % T::COLUMNS && n >= S::N)) return;
     const bool finite = fabsf(found) <= 3.402823466e38f;
-    store(z, m, n, finite ? found : plain_sum_<float, S>(left, right, z, m, n));
+    store(z, m, n, T::IS_HALF || finite ? found : plain_sum_<float, S>(left, right, z, m, n));
   };
   if constexpr (T::WK == 1) {
     #pragma unroll

@@ -26,12 +26,12 @@ from ...loop_ir import (
 )
 from ..kernel.grid import VECTOR_BYTES, Grid
 from ..kernel.writer import FunctionLaunch, FunctionWriter
-from ..words import c_type
+from ..words import c_type, held_dtype
 
-#: Machine instructions of the tensor cores, which an emulator replaces: `a` and `b` in tf32, `c` is added to; and of
-#: copies to shared memory that go on while the thread does, zeros for what is not `inside`, in groups of which the last
-#: may be awaited `LATER`. Machines that have none of this kind exchange numbers between lanes and multiply them as they
-#: are.
+#: Machine instructions of the tensor cores, which an emulator replaces: `a` and `b` in tf32 or a half type, `c` is
+#: added to; and of copies to shared memory that go on while the thread does, zeros for what is not `inside`, in groups
+#: of which the last may be awaited `LATER`. Machines that have none of this kind exchange numbers between lanes and
+#: multiply them as they are.
 INSTRUCTIONS = """
 // ptx
 #if __CUDA_ARCH__ >= 800
@@ -42,6 +42,16 @@ __device__ __forceinline__ unsigned tf32_(const float x) {
 }
 __device__ __forceinline__ void mma_(float* c, const unsigned* a, const unsigned* b) {
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+__device__ __forceinline__ void mma_(float* c, const unsigned* a, const unsigned* b, bfloat16_) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+__device__ __forceinline__ void mma_(float* c, const unsigned* a, const unsigned* b, float16_) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
@@ -66,6 +76,21 @@ __device__ __forceinline__ void mma_(float* c, const unsigned* a, const unsigned
       const unsigned high = __shfl_sync(~0u, a[k / 4 * 2 + 1], lane / 4 * 4 + k % 4);
       const unsigned other = __shfl_sync(~0u, b[k / 4], (lane % 4 * 2 + e % 2) * 4 + k % 4);
       c[e] = fmaf(__uint_as_float(e / 2 ? high : low), __uint_as_float(other), c[e]);
+    }
+}
+template <class E> __device__ __forceinline__ float half_of_(const unsigned two, const int k) {
+  E x;
+  x.bits = two >> k % 2 * 16;
+  return x;
+}
+template <class E> __device__ __forceinline__ void mma_(float* c, const unsigned* a, const unsigned* b, E) {
+  const int lane = threadIdx.x % 32;
+  for (int k = 0; k < 16; ++k)
+    for (int e = 0; e < 4; ++e) {
+      const unsigned low = __shfl_sync(~0u, a[k / 8 * 2], lane / 4 * 4 + k % 8 / 2);
+      const unsigned high = __shfl_sync(~0u, a[k / 8 * 2 + 1], lane / 4 * 4 + k % 8 / 2);
+      const unsigned other = __shfl_sync(~0u, b[k / 8], (lane % 4 * 2 + e % 2) * 4 + k % 8 / 2);
+      c[e] = fmaf(half_of_<E>(e / 2 ? high : low, k), half_of_<E>(other, k), c[e]);
     }
 }
 template <int WIDTH> __device__ __forceinline__ void copy_async_(float* to, const float* from, const bool inside) {
@@ -215,7 +240,7 @@ def render_tile(
     if max(map(_reach, (left.layout, right.layout))) >= 1 << 31:
         grid.index_type = "long long"
     writer = FunctionWriter(grid)
-    element = c_type(product.out.buffer.dtype)
+    element = c_type(held_dtype(product.left.buffer.dtype))
     split, at = _tail_coordinates(writer, tail, product.out)
     stores = tail.kernel.stores
     known: dict[int, Any] = {}
@@ -299,9 +324,9 @@ def _has_vectors(matrix: _Matrix, alignments: Mapping[Buffer, int]) -> bool:
     inner = (matrix.depth if matrix.is_by_k else matrix.own)[-1]
     pairs = enumerate(zip(layout.strides, layout.shape, strict=True))
     others = [s for axis, (s, n) in pairs if n > 1 and axis != inner]
-    aligned = alignments.get(layout.buffer, VECTOR_BYTES) % VECTOR_BYTES == 0
+    aligned = alignments.get(layout.buffer, VECTOR_BYTES) % (4 * layout.buffer.dtype.itemsize) == 0
     whole = not any(n % 4 for n in (*others, layout.offset, layout.shape[inner]))
-    return layout.strides[inner] == 1 and aligned and whole and layout.buffer.dtype.name == "float32"
+    return layout.strides[inner] == 1 and aligned and whole
 
 
 def _call_text(
@@ -323,7 +348,8 @@ def _call_text(
         widths = ", ".join("4" if flag else "1" for flag in has_vectors)
         return f"panel_tile_<{extents}, PanelShape<{numbers}, {by_k}, {widths}>>", ""
     vectors = (shape.high, shape.wide) == (2, 4) and all(has_vectors)
-    text = f"tensor_tile_<{extents}, TensorShape<{numbers}, {by_k}, {'true' if vectors else 'false'}>>"
+    stored = c_type(product.left.buffer.dtype)
+    text = f"tensor_tile_<{extents}, TensorShape<{stored}, {numbers}, {by_k}, {'true' if vectors else 'false'}>>"
     return text, "left, right, load_left, load_right" if vectors else "left, right, left, right"
 
 
@@ -349,7 +375,8 @@ def _vector_text(name: str, matrix: _Matrix, writer: FunctionWriter) -> str:
     """A function of the coordinates that returns an element and the next three in memory."""
     given = ", ".join(f"const int {c}" for c in "z" + matrix.names)
     place = f"{writer.pointer(matrix.layout.buffer)}[{matrix.at()} + {matrix.along()}]"
-    return f"const auto {name} = [=]({given}) {{ return *reinterpret_cast<const Vec<float, 4>*>(&{place}); }};"
+    kind = f"const Vec<{c_type(matrix.layout.buffer.dtype)}, 4>*"
+    return f"const auto {name} = [=]({given}) {{ return *reinterpret_cast<{kind}>(&{place}); }};"
 
 
 def _operand_text(name: str, matrix: _Matrix, writer: FunctionWriter) -> str:

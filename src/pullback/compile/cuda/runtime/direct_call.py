@@ -28,7 +28,7 @@ def make_direct_call(runner: CudaRunner, takes: int, results: int, marks: bytes)
     order = runner.order if runner.donated else None
     out_specs = [make_spec(s.shape, s.dtype, s.device) for s in runner.compilation.out_specs]
     current_device, can_repeat, records = runner.cupy.cuda.runtime.getDevice, not runner.numbers, takes == RECORDED
-    # arrays of an earlier call, weakly, and their addresses: of the same ones only the shape can have changed
+    # arrays of two calls in a row, weakly, and their addresses: of the same ones only the shape can have changed
     last: tuple[list[Any], list[Any]] = [], []
 
     def call(*inputs: Any) -> Any:
@@ -46,7 +46,7 @@ def make_direct_call(runner: CudaRunner, takes: int, results: int, marks: bytes)
             return found
         arrays, pointers, has_tensors = found
         if can_repeat and not has_tensors:
-            last = [weakref.ref(x) for x in arrays], pointers.copy()
+            last = [weakref.ref(x) for x in arrays] if pointers == addresses else [], pointers.copy()
         outs = run(pointers)
         if outs is None:
             return False

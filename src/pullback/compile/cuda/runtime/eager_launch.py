@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .driver import Parameters, find_driver
+from .recycling import ResultArrays
 
 _THREADS = 256
 #: So many blocks keep a large GPU busy; each thread then computes several elements.
@@ -29,10 +31,12 @@ def make_launch(
     sizes: Sequence[int],
     inputs: int,
     results: Sequence[tuple[tuple[int, ...], np.dtype[Any]]],
+    grid: Sequence[int] | None = None,
 ) -> Callable[..., list[Any] | None]:
     """A function of arrays that launches a kernel whose parameters are pointers to them, pointers to its results, and
-    sizes, of which the first is the number of elements. It returns the results, of which the first may be given as
-    memory to write to; None if an array is not contiguous.
+    sizes. It returns the results, of which the first may be given as memory to write to; None if an array is not
+    contiguous. `grid` are the sizes of the launch (`Driver.prepare_launch`); without them the first size is the number
+    of elements, over which a line of blocks walks.
     """
     import cupy
 
@@ -40,11 +44,11 @@ def make_launch(
     with cupy.cuda.Device(device):
         module, _ = driver.load_module(text, False)
         function = driver.find_function(module, name, 0)
-    blocks = min(-(-sizes[0] // _THREADS), _MAX_BLOCKS)
+    grid = grid or (min(-(-sizes[0] // _THREADS), _MAX_BLOCKS), 1, 1, _THREADS, 1, 1, 0)
     of_thread = _OfThread(inputs + len(results), sizes)
-    launch_line, new = driver.launch_line, cupy.ndarray
+    launch_on = driver.prepare_launch(function, grid)
     current_stream, current_device = cupy.cuda.get_current_stream, cupy.cuda.runtime.getDevice
-    rest = results[1:]
+    take, *others = [ResultArrays(cupy, shape, t, math.prod(shape) * t.itemsize).take for shape, t in results]
 
     def launch(arrays: Sequence[Any], out: Any = None) -> list[Any] | None:
         if current_device() != device:
@@ -57,11 +61,17 @@ def make_launch(
                 return None
             values[i] = x.data.ptr
             i += 1
-        outs = [new(*results[0]) if out is None else out, *[new(*each) for each in rest]]
-        for x in outs:
-            values[i] = x.data.ptr
+        stream = current_stream().ptr
+        if out is None:
+            out, values[i] = take(stream)
+        else:
+            values[i] = out.data.ptr
+        outs = [out]
+        for take_next in others:
             i += 1
-        launch_line(function, blocks, _THREADS, parameters.address, current_stream().ptr)
+            found, values[i] = take_next(stream)
+            outs.append(found)
+        launch_on(stream, parameters.address)
         return outs
 
     return launch

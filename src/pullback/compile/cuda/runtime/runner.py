@@ -15,12 +15,15 @@ from ... import cache
 from ...loop_ir import Buffer, Loop, Steps
 from ...schedule.arena import round_up
 from ...target import Compilation
-from ..launch_plan import LaunchPlan, LibraryProduct, NestedPlans
+from ..launch_plan import Action, LaunchPlan, LibraryProduct, NestedPlans
 from .addresses import FLAG_BYTES, NUMBER_BYTES, Addresses
 from .direct_call import make_direct_call
 from .driver import Driver, find_driver
-from .issue import MovableLaunches, Part, PlanIssuer, describe_launches, is_capturable, walk_actions
+from .issue import Part, PlanIssuer, describe_launches, take_choices, walk_actions, why_on_host
 from .memory import ALIGNMENT, note_holder, out_of_memory, overlap, upload
+from .movable import MovableGraph
+from .recycling import ResultArrays
+from .short_plans import MAX_WITHOUT_GRAPH, PreparedLaunches, find_short_plan
 from .status import STATUSES
 from .tune import Tuner
 
@@ -28,8 +31,10 @@ from .tune import Tuner
 MAX_GRAPHS, MAX_STREAMS = 8, 8
 #: More graphs are kept while they have no more than so many nodes in all.
 MAX_NODES = 256
-#: Results that take no more are made ahead, for the next call.
-SMALL_RESULT_BYTES = 1 << 14
+#: So many arrays of a result are held, to be used again.
+_HELD_RESULTS, _HELD_RESULTS_OF_SHORT_PLANS = 8, 64
+#: A short plan gets a graph for addresses that came so often before.
+_REPEATS_BEFORE_GRAPH = 2
 #: The alignment that code assumes of arrays.
 _ARRAY_ALIGNMENT = 16
 #: CuPy's number of the default stream that each thread has for itself.
@@ -61,20 +66,27 @@ class CudaRunner:
             self.issuer = PlanIssuer(self.driver, self.code, compilation.options.fast, tuner.choose)
             compilation.source = self.issuer.source
             tuner.decide_all(self.code.plan)
-            self.movable = MovableLaunches(self.code.plan, tuner.choose)
+            self.short_plan = find_short_plan([*take_choices(self.code.plan, tuner.choose)])
             cupy.cuda.get_current_stream().synchronize()  # constants are there, whatever stream a call is on
-        compilation.launch, compilation.scratch = describe_launches(self.code.plan), self.code.plan.scratch_bytes
-        self.uses_library = any(isinstance(x, LibraryProduct) for x in walk_actions(self.code.plan))
-        self.new_results = [(s.shape, s.dtype) for i, s in enumerate(outs) if i not in self.donated]
-        self.result_bytes = sum(s.nbytes for i, s in enumerate(outs) if i not in self.donated)
-        self.has_small_results = bool(self.new_results) and self.result_bytes <= SMALL_RESULT_BYTES
+        plan = self.code.plan
+        compilation.launch, compilation.scratch = describe_launches(plan, self.driver), plan.scratch_bytes
+        self.uses_library = any(isinstance(x, LibraryProduct) for x in walk_actions(plan))
+        new = [s for i, s in enumerate(outs) if i not in self.donated]
+        held = _HELD_RESULTS if self.donated or self.short_plan is None else _HELD_RESULTS_OF_SHORT_PLANS
+        self.results = [ResultArrays(cupy, s.shape, s.dtype, s.nbytes, held) for s in new]
         self.current_stream, self.launch_graph = cupy.cuda.get_current_stream, self.driver.launch_graph
         self.written = sorted(set(self.donated.values()))
+        # what overwrites arguments asks whether they overlap, which is remembered with a graph
+        if self.written:
+            self.short_plan = None
+        self.needs_no_graph = self.short_plan is not None and len(self.short_plan) <= MAX_WITHOUT_GRAPH
         self.numbers = [i for i, s in enumerate(self.specs) if s.device == "cpu"]
         self.buffers: list[Buffer] = [*self.steps.inputs, *self.steps.new_outputs]
         # short programs are called from many places of an eager loop, each with addresses of its own
-        self.max_graphs = max(MAX_GRAPHS, MAX_NODES // max(1, len(self.code.plan.actions)))
-        self.is_one_graph = bool(self.code.plan.actions) and all(map(is_capturable, self.code.plan.actions))
+        self.max_graphs = max(MAX_GRAPHS, MAX_NODES // max(1, len(plan.actions)))
+        self.is_one_graph = bool(plan.actions) and not any(why_on_host(x, self.driver) for x in plan.actions)
+        # a condition belongs to the graph that it was made for
+        self.can_update = self.is_one_graph and not any(map(_is_conditional, walk_actions(plan)))
         self.lock = threading.RLock()
         self.streams: dict[Any, StreamMemory] = {}
         counts = iter(range(len(outs)))
@@ -104,7 +116,7 @@ class CudaRunner:
                     return None
                 given.append(found)
             pointers = [x if isinstance(x, bytes) else x.data.ptr for x in given]
-            outs = self.call(pointers)
+            outs = self.call(pointers, recycles=False)
             if outs is None:
                 return None
             for i in self.written:
@@ -122,9 +134,9 @@ class CudaRunner:
             return None
         return array if array.data.ptr % _ARRAY_ALIGNMENT == 0 else array.copy()
 
-    def call(self, pointers: list[Any]) -> list[Any] | None:
+    def call(self, pointers: list[Any], recycles: bool = True) -> list[Any] | None:
         """The new results for arrays at these addresses and numbers with these bytes, which are as they should be;
-        None if arrays overlap that must not.
+        None if arrays overlap that must not. Instruments count references, so that they get arrays of their own.
         """
         if self.word[0]:
             STATUSES.check()
@@ -134,10 +146,16 @@ class CudaRunner:
             memory = self._find_memory(stream)
         # what belongs to one call stays together on its stream, since calls share the arena
         with memory.lock:
-            outs, memory.spare = memory.spare or self._make_results(), None
-            pointers += [out.data.ptr for out in outs]
+            outs = []
+            for each in self.results:
+                out, address = each.take(stream) if recycles else each.make()
+                outs.append(out)
+                pointers.append(address)
             if self.numbers:
                 memory.put_numbers(self, pointers, stream)
+            if self.needs_no_graph:
+                memory.prepare(self).issue(pointers, stream)
+                return outs
             parts = memory.graphs.get(key := tuple(pointers))
             if parts is None:
                 return outs if self._run_new(memory, key, stream) else None
@@ -146,17 +164,7 @@ class CudaRunner:
                     self.launch_graph(part, stream)
                 else:
                     part(stream)
-            # those of the next call, while the device works
-            if self.has_small_results:
-                memory.spare = self._make_results()
         return outs
-
-    def _make_results(self) -> list[Any]:
-        ndarray = self.cupy.ndarray
-        try:
-            return [ndarray(shape, dtype) for shape, dtype in self.new_results]
-        except MemoryError as error:
-            raise out_of_memory("results", self.result_bytes) from error
 
     def _find_memory(self, stream: int) -> StreamMemory:
         """The memory of this program on a stream: calls on one stream follow each other, those on two may not."""
@@ -174,7 +182,10 @@ class CudaRunner:
         if self.written and overlap(starts, sizes, self.written):
             return False
         at = memory.addresses(self, key)
-        parts = memory.find_parts(self, key, at)
+        if self.short_plan is not None and not memory.is_steady(self, key):
+            memory.prepare(self).issue(key, stream)
+            return True
+        parts = memory.find_parts(self, key, at) if self.short_plan is None else memory.record(self, key, at)
         if parts is None:
             self.issuer.run(self.code.plan, self.steps, at, stream)
             return True
@@ -204,8 +215,10 @@ class StreamMemory:
         self.driver, self.lock = runner.driver, runner.driver.lock_of(stream)
         self.graphs: dict[tuple[int, ...], list[Part]] = {}
         self.seen: dict[tuple[int, ...], None] = {}
+        self.repeats: dict[tuple[int, ...], int] = {}
         self.floating: tuple[int, ...] | None = None
-        self.spare: list[Any] | None = None
+        self.movable: MovableGraph | None = None
+        self.prepared: PreparedLaunches | None = None
         self.numbers: dict[int, bytes] = {}
         self.constants = {b: a.data.ptr for b, a in runner.constants.items()}
         self.workspace = runner.driver.workspace_of(stream) if runner.uses_library else 0
@@ -214,6 +227,26 @@ class StreamMemory:
         own = dict(zip(runner.buffers, key, strict=True))
         arena, scratch, flags, _ = self.places
         return Addresses(own, self.constants, arena, scratch, runner.status.address, flags, self.workspace)
+
+    def prepare(self, runner: CudaRunner) -> PreparedLaunches:
+        """The launches of a short plan, which take arguments and results at any address."""
+        if self.prepared is None:
+            assert runner.short_plan is not None
+            at = self.addresses(runner, [0] * len(runner.buffers))
+            self.prepared = PreparedLaunches(
+                self.driver, runner.issuer.function_of, runner.short_plan, runner.buffers, at
+            )
+        return self.prepared
+
+    def is_steady(self, runner: CudaRunner, key: tuple[int, ...]) -> bool:
+        """Whether these addresses come again and again, and there is room for their graph."""
+        if len(self.graphs) >= runner.max_graphs:
+            return False
+        count = self.repeats.pop(key, 0) + 1
+        if len(self.repeats) >= 4 * runner.max_graphs:
+            del self.repeats[next(iter(self.repeats))]
+        self.repeats[key] = count
+        return count > _REPEATS_BEFORE_GRAPH
 
     def put_numbers(self, runner: CudaRunner, pointers: list[Any], stream: int) -> None:
         """Numbers of the host on the device, written where they have changed; their bytes become addresses."""
@@ -229,36 +262,40 @@ class StreamMemory:
         is made at the second of them. None if launches are to be issued one by one.
         """
         if key in self.seen:
-            return self._record(runner, key, at)
-        before = next(reversed(self.seen), None) if self.floating is None else self.floating
+            return self.record(runner, key, at)
+        is_first = not self.seen
         if len(self.seen) >= 4 * runner.max_graphs:
             del self.seen[next(iter(self.seen))]
         self.seen[key] = None
-        if before is None or not runner.is_one_graph:
+        if is_first or not runner.is_one_graph:
             return None
-        launches = runner.movable.find(_moved(runner, before, key))
-        if launches is None:
-            return None
-        if self.floating is None:
+        if self.movable is None:
+            with runner.lock:  # another stream may record meanwhile
+                parts = self.record(runner, key, at)
+                sizes = [b.nbytes for b in runner.buffers]
+                self.movable = MovableGraph(self.driver, parts[0], runner.issuer.product_places, key, sizes)
             self.floating = key
-            return self._record(runner, key, at)
-        parts = self.graphs.pop(self.floating)
-        for number, launch in launches.items():
-            runner.issuer.move_launch(parts[0], number, launch, at)
-        self.graphs[key], self.floating = parts, key
-        return parts
+            return parts
+        if self.floating is None or not self.movable.move(key):
+            return None
+        self.graphs[key] = self.graphs.pop(self.floating)
+        self.floating = key
+        return self.graphs[key]
 
-    def _record(self, runner: CudaRunner, key: tuple[int, ...], at: Addresses) -> list[Part]:
+    def record(self, runner: CudaRunner, key: tuple[int, ...], at: Addresses) -> list[Part]:
         """Graphs for addresses; above their limit, the oldest is changed."""
         plan, steps = runner.code.plan, runner.steps
         if len(self.graphs) >= runner.max_graphs:
             oldest = next(k for k in self.graphs if k != self.floating)
             parts = self.graphs.pop(oldest)
-            if runner.is_one_graph and runner.issuer.update(parts, plan, steps, at):
+            with runner.lock:
+                is_updated = runner.can_update and runner.issuer.update(parts, plan, steps, at)
+            if is_updated:
                 self.graphs[key] = parts
                 return parts
             _destroy(self.driver, parts)
-        self.graphs[key] = runner.issuer.record(plan, steps, at)
+        with runner.lock:
+            self.graphs[key] = runner.issuer.record(plan, steps, at)
         return self.graphs[key]
 
     def __del__(self) -> None:
@@ -266,9 +303,8 @@ class StreamMemory:
             _destroy(self.driver, parts)
 
 
-def _moved(runner: CudaRunner, old: Sequence[int], new: Sequence[int]) -> list[Buffer]:
-    """The arguments and results that lie elsewhere than before."""
-    return [b for b, x, y in zip(runner.buffers, old, new, strict=True) if x != y]
+def _is_conditional(action: Action) -> bool:
+    return isinstance(action, NestedPlans) and action.loop.kind != "iterate"
 
 
 def _destroy(driver: Driver, parts: Sequence[Part]) -> None:

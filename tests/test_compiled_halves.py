@@ -1,0 +1,139 @@
+"""Half dtypes in compiled code: loads widen to float32, stores round once, casts round there and then."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from stub_target import STUB
+
+import pullback as pb
+from pullback.compile import targets
+from pullback.compile.loop_ir import Host
+
+TARGETS = {"cpu": None, "stub": STUB, "stub with half products": dataclasses.replace(STUB, has_half_products=True)}
+HALVES = ("bfloat16", "float16")
+#: The unit in the last place of one.
+EPSILON = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
+
+
+@pytest.fixture(params=TARGETS)
+def target(request, monkeypatch):
+    found = TARGETS[request.param]
+    if found is not None:
+        monkeypatch.setitem(targets.TARGETS, "cpu", lambda program: found)
+    return request.param
+
+
+def drawn(dtype, *shape, seed=0):
+    return np.random.default_rng([seed, *shape]).normal(size=shape).astype(getattr(pb, dtype))
+
+
+def leaves(tree):
+    return [np.asarray(x) for x in pb.tree.leaves(tree)]
+
+
+def hosts(f, *args):
+    """The ops that NumPy executes in a compiled function."""
+    steps = pb.jit(f).lower(*args).code.compilation.planned.steps
+    return [s.name for s in steps if isinstance(s, Host)]
+
+
+ROWS = np.array([0, 2, 2])
+SQUARE = lambda y: pb.sum(y.astype("float32") ** 2)  # noqa: E731
+
+#: Functions of two matrices (4, 6), and how many roundings deep the result of eager ops is.
+CASES = {
+    "elementwise": (lambda x, y: pb.tanh(x * y + 0.1) * pb.exp(-x), 6),
+    "select": (lambda x, y: pb.where(x > 0.1, pb.clip(y, -0.3, 0.4), 0.5), 1),
+    "softmax": (lambda x, y: pb.nn.softmax(x * y, axis=-1), 6),
+    "layer norm": (lambda x, y: pb.nn.layer_norm(x * y), 8),
+    "sum of columns": (lambda x, y: pb.sum(x * y, axis=0), 3),
+    "maximum": (lambda x, y: pb.max(x * y, axis=1), 1),
+    "cast": (lambda x, y: (x.astype("float32") * y.astype("float64")).astype("bfloat16").astype("float32") * 3, 1),
+    "integers": (lambda x, y: (x * 3).astype("int32") + pb.argmax(y, axis=1, keepdims=True).astype("int32"), 0),
+    "product": (lambda x, y: pb.nn.relu(x @ y.T) + 1, 4),
+    "product of a transpose": (lambda x, y: x.T @ (y * 2), 2),
+    "batch of products": (lambda x, y: pb.einsum("ija,jkb->ibk", x.reshape(2, 2, 6), y.reshape(2, 2, 6)), 3),
+    "gather": (lambda x, y: x[ROWS] * y[:3], 1),
+    "concatenate": (lambda x, y: pb.concatenate([x * 2, y.astype("float32"), x]), 1),
+    "scan": (lambda x, y: pb.scan(lambda c, r: (pb.tanh(c * r + 0.1), c), x[0], y), 16),
+    "number from an array": (lambda x, y: x[0, 0] * y + pb.sum(x) * 0.3, 8),
+    "maximum's gradient": (pb.grad(lambda x, y: SQUARE(pb.max(x * y, axis=1))), 4),
+    "product's gradient": (pb.grad(lambda x, y: SQUARE(pb.tanh(x @ y.T)), argnums=(0, 1)), 10),
+    "gather's gradient": (pb.grad(lambda x, y: SQUARE(x[ROWS] * y[:3])), 5),
+    "pooling's gradient": (pb.grad(lambda x, y: SQUARE(pb.nn.max_pool2d((x * y).reshape(1, 1, 4, 6), 3, stride=1))), 4),
+    "convolution's gradients": (
+        pb.grad(
+            lambda x, y: SQUARE(pb.nn.conv2d(x.reshape(2, 2, 2, 3), y.reshape(3, 2, 2, 2), padding=1)), argnums=(0, 1)
+        ),
+        6,
+    ),
+    "second order": (pb.grad(lambda x, y: SQUARE(pb.grad(lambda z: SQUARE(pb.sin(z) * y))(x))), 24),
+}
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("case", CASES)
+def test_compiled_is_eager_within_its_roundings(target, case, dtype):
+    """Each stage of the compiler agrees with NumPy (`check`), and the result with eager ops."""
+    f, roundings = CASES[case]
+    x, y = drawn(dtype, 4, 6), drawn(dtype, 4, 6, seed=1)
+    found, wanted = leaves(pb.jit(f, check=True)(x, y)), leaves(f(pb.tensor(x), pb.tensor(y)))
+    for mine, theirs in zip(found, wanted, strict=True):
+        assert mine.dtype == theirs.dtype
+        mine, theirs = mine.astype(np.float64), theirs.astype(np.float64)
+        scale = max(1e-9, np.abs(theirs).max(initial=0.0))
+        assert np.abs(mine - theirs).max(initial=0.0) <= roundings * EPSILON[dtype] * scale
+    assert hosts(f, x, y) == (["argmax"] if case == "integers" else [])
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_only_casts_and_stores_round(target, dtype):
+    """One and a tenth of a unit: a sum that stays in a kernel keeps it, a cast does not, nor does a Python number."""
+    one, tenth = np.ones(3, getattr(pb, dtype)), np.full(3, EPSILON[dtype] / 8, getattr(pb, dtype))
+    assert (pb.jit(lambda x, y: (x + y) - x)(one, tenth) == tenth).all()
+    rounded = pb.jit(lambda x, y: (x.astype("float32") + y.astype("float32")).astype(dtype) - x)
+    assert (rounded(one, tenth) == 0).all()
+    assert (pb.jit(lambda x: x - (1 + EPSILON[dtype] / 8))(one) == 0).all()
+    assert pb.jit(lambda x: x == 0.1)(np.full(2, 0.1, getattr(pb, dtype))).all()
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_sums_are_in_float32(target, dtype):
+    """Each addend is below half a unit of the sum that it is added to."""
+    x = np.full((300, 2), EPSILON[dtype] / 8, getattr(pb, dtype))
+    x[0] = 1
+    wanted = np.float64(1 + 299 * EPSILON[dtype] / 8).astype(getattr(pb, dtype))
+    assert (pb.jit(lambda x: pb.sum(x, axis=0))(x) == wanted).all()
+    assert pb.jit(lambda x: pb.sum(x[:, 0]))(x) == wanted
+    assert (pb.jit(lambda x: np.ones(300, x.dtype) @ x)(x) == wanted).all()
+    table, rows = np.zeros((2, 2), x.dtype), np.zeros(300, int)
+    added = pb.jit(lambda t, x: pb.grad(lambda t: pb.sum((t[rows] * x).astype("float32")))(t))(table, x)
+    assert (added[0] == wanted).all()
+    assert not added[1].any()
+
+
+def test_every_number_is_rounded_as_by_numpy():
+    """All upper halves of a float32 with lower halves around those that tie, and float64 numbers beside the ties."""
+    lower = np.array([0, 1, 0x1000, 0x1001, 0x3000, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
+    x = ((np.arange(1 << 16, dtype=np.uint32) << 16)[:, None] | lower).view(np.float32)
+    with np.errstate(all="ignore"):
+        doubles = x.astype(np.float64) * (1 + 2.0**-40)
+        for dtype in HALVES:
+            for given in (x, doubles):
+                wanted = given.astype(getattr(pb, dtype))
+                found = pb.jit(lambda x, dtype=dtype: x.astype(dtype))(given)
+                nan = np.isnan(wanted.astype(np.float32))
+                assert ((found.view(np.uint16) == wanted.view(np.uint16)) | nan).all()
+                assert np.isnan(found[nan].astype(np.float32)).all()
+                fused = pb.jit(lambda x, dtype=dtype: x.astype(dtype).astype("float32") * 2)(given)
+                np.testing.assert_array_equal(fused, wanted.astype(np.float32) * 2)
+            every = np.arange(1 << 16, dtype=np.uint16).view(getattr(pb, dtype))
+            np.testing.assert_array_equal(pb.jit(lambda x: x.astype("float32"))(every), every.astype(np.float32))
+
+
+def test_values_that_are_compared_are_rounded(target):
+    """A maximum that was stored, and so rounded, equals the element that it is, computed again."""
+    x, y = drawn("bfloat16", 40, 30), drawn("bfloat16", 40, 30, seed=1)
+    slopes = pb.jit(pb.grad(lambda x: pb.sum(pb.max(x * y, axis=1).astype("float32"))))(x)
+    assert (np.count_nonzero(np.asarray(slopes), axis=1) >= 1).all()
