@@ -6,19 +6,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ...loop_ir import Buffer, Kernel, Store
+from ...loop_ir import Buffer, Kernel, Store, load_line, row_major_strides
 from .points import render_points
 from .rewrites import UnfoldedRows, join_parts, prepare_lines, separate_windows, sum_after_rows, unfold_rows
 from .rows import render_rows
 from .scatters import render_scatter
 from .sums import divide_sums, render_sums
 from .windows import render_windows
-from .writer import FunctionLaunch
+from .writer import FunctionLaunch, fold_dtype
 
 #: Rows so few and long, or with so many lines in all, are divided among blocks, each phase a launch.
 MANY_ROWS = 64
 LONG_ROW = 1 << 15
 LONG_WORK = 1 << 17
+#: So many points for each place, and it does not matter that places are stored and folded once more.
+FEW_PLACES = 64
 
 
 def render_kernel(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[FunctionLaunch]:
@@ -33,10 +35,11 @@ def render_kernel(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[Func
     found = [x for s in kernel.stores if s.args for x in render_scatter(_with_stores(kernel, [s]), alignments)]
     for store in (s for s in kernel.stores if s.word and s.accumulates and not s.args):
         found += _render_windows(_with_stores(kernel, [store]), alignments)
-    sums = _group_sums(kernel)
+    sums, later = _nest_sums(kernel, _group_sums(kernel))
     for number, stores in enumerate(sums):
         beside = plain if number == len(sums) - 1 else []
         found += _render_folds(kernel, [*beside, *stores], alignments)
+    found += [x for rest in later for x in render_kernel(rest, alignments)]
     if plain and not sums:
         found.append(render_points(_with_stores(kernel, plain), alignments))
     return found
@@ -88,6 +91,41 @@ def _group_sums(kernel: Kernel) -> list[list[Store]]:
             kept = frozenset(_moving(kernel, store))
             groups.setdefault(kept, []).append(store)
     return list(groups.values())
+
+
+def _nest_sums(kernel: Kernel, groups: Sequence[list[Store]]) -> tuple[list[list[Store]], list[Kernel]]:
+    """The groups that need a walk over the domain, and kernels for the rest: what keeps fewer axes than another group
+    is folded to that one's places in its walk, and from there on in a kernel of its own.
+    """
+    walks = sorted(groups, key=lambda stores: -len(_moving(kernel, stores[0])))
+    found: list[list[Store]] = []
+    later: list[Kernel] = []
+    for stores in walks:
+        kept = set(_moving(kernel, stores[0]))
+        wider = next((w for w in found if kept < {*_moving(kernel, w[0])} and _has_few_places(kernel, w[0])), None)
+        if wider is None:
+            found.append(list(stores))
+            continue
+        for store in stores:
+            part, rest = _fold_in_two(kernel, store, _moving(kernel, wider[0]))
+            wider.append(part)
+            later.append(rest)
+    return found, later
+
+
+def _has_few_places(kernel: Kernel, store: Store) -> bool:
+    return FEW_PLACES * math.prod(kernel.extents[i] for i in _moving(kernel, store)) <= math.prod(kernel.extents)
+
+
+def _fold_in_two(kernel: Kernel, store: Store, kept: Sequence[int]) -> tuple[Store, Kernel]:
+    """A store that folds to more places than its own, and the kernel that folds those."""
+    extents = tuple(kernel.extents[i] for i in kept)
+    strides, places = row_major_strides(extents), math.prod(extents)
+    buffer = Buffer("scratch", places, fold_dtype(store))
+    of_axis = dict(zip(kept, strides, strict=True))
+    part = replace(store, buffer=buffer, strides=tuple(of_axis.get(i, 0) for i in range(len(kernel.extents))), offset=0)
+    own = replace(store, line=load_line(buffer, strides), strides=tuple(store.strides[i] for i in kept), points=places)
+    return part, Kernel(extents, 0, [own.line], [own])
 
 
 def _moving(kernel: Kernel, store: Store) -> list[int]:

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...loop_ir import Buffer, Kernel, KernelLine, Store
-from ..words import CudaValue, c_type, held_dtype
+from ...vocabulary import value_dtype
+from ..words import CudaValue, c_type
 from .grid import Grid, count_blocks, is_injective
 from .points import Accumulation, write_vector
 from .sums import combine_partial_sums
@@ -273,7 +274,7 @@ class _RowWriter:
             body += self._loop(phase, targets, totals, known, at)
         for total, fold in totals:
             body += self._fold_threads(total, fold)
-            known[id(fold)] = CudaValue(total, held_dtype(fold.dtype))
+            known[id(fold)] = CudaValue(total, value_dtype(fold.dtype))
             if accumulator_type(fold) != c_type(fold_dtype(fold)):
                 known[id(fold)] = CudaValue(f"{total}t", fold.dtype)
                 body.append(f"const {c_type(fold.dtype)} {total}t = ({c_type(fold.dtype)}){total};")

@@ -112,7 +112,7 @@ def _choose_shape(grid: Grid, divides: bool) -> _Shape:
         # few points are shared by many threads
         width = 1 if not divides or places * points < FEW_POINTS or places <= TILE[0] * width // 2 else width
         blocks = count_blocks(places, TILE[0] * width)
-        threads, least = TILE if divides or points < 256 else DEEP_TILE, 4 * steps * TILE[1]
+        threads, least = TILE if divides or points < 256 else DEEP_TILE, min(4, 16 // width) * steps * TILE[1]
     enough = points // least if steps > 1 else count_blocks(points, least)
     chunks = max(1, min(count_blocks(most, blocks), enough)) if divides else 1
     unit = threads[0] * width if is_across else 1

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...loop_ir import Blocks, Buffer, Kernel, KernelLine, Product, Step, Store, load_line, row_major_strides
+from ...vocabulary import value_dtype
 from ..kernel.followers import join_follower
 from ..kernel.rewrites import change_lines
 from .choose import LARGE_PRODUCT, SHARED_PRODUCT, count_multiplications, row_shape
@@ -213,7 +214,7 @@ def _part_sums(product: Product, kernel: Step) -> tuple[Kernel | None, list[Kern
 
 def _load_stored(kernel: Kernel, stored: Sequence[Store]) -> Kernel:
     """A kernel that loads lines which are in memory instead of computing them again."""
-    kept = {id(s.line): s for s in stored if s.buffer.dtype == s.line.dtype and s.line.kind == "apply"}
+    kept = {id(s.line): s for s in stored if value_dtype(s.buffer.dtype) == s.line.dtype and s.line.kind == "apply"}
 
     def change(line: KernelLine) -> KernelLine:
         store = kept.get(id(line))

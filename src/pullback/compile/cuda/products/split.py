@@ -9,8 +9,8 @@ import functools
 from collections.abc import Sequence
 
 from ...loop_ir import Buffer, Kernel, KernelLine, Layout, Product, load_line, product_operands
+from ...vocabulary import value_dtype
 from ..kernel.rewrites import change_lines
-from ..words import held_dtype
 from .choose import MULTIPROCESSORS, count_blocks
 from .tile import Tail, add_lines
 
@@ -34,7 +34,7 @@ def split_product(product: Product, tail: Tail, parts: int) -> tuple[Product, Ke
     """The product of each part, and the tail of their sum."""
     out, size = product.out, product.out.size
     left, right = product_operands(product)
-    buffer = Buffer("arena", parts * size, held_dtype(out.buffer.dtype))
+    buffer = Buffer("arena", parts * size, value_dtype(out.buffer.dtype))
     piece = left.shape[-1] // parts
     inner = Product(
         Layout(buffer, (parts, *out.shape), (size, *tail.strides)),

@@ -24,9 +24,10 @@ from ...loop_ir import (
     product_operands,
     row_major_strides,
 )
+from ...vocabulary import value_dtype
 from ..kernel.grid import VECTOR_BYTES, Grid
 from ..kernel.writer import FunctionLaunch, FunctionWriter
-from ..words import c_type, held_dtype
+from ..words import c_type
 
 #: Machine instructions of the tensor cores, which an emulator replaces: `a` and `b` in tf32 or a half type, `c` is
 #: added to. Machines that have none of this kind exchange numbers between lanes and multiply them as they are.
@@ -197,7 +198,7 @@ def render_tile(
     if max(map(_reach, (left, right))) >= 1 << 31:
         grid.index_type = "long long"
     writer = FunctionWriter(grid)
-    element = c_type(held_dtype(product.left.buffer.dtype))
+    element = c_type(value_dtype(product.left.buffer.dtype))
     loads = [_load_text("left", "mk", writer, left), _load_text("right", "kn", writer, right)]
     vectors = _takes_vectors(shape, left, right, alignments)
     if vectors:
