@@ -24,7 +24,7 @@ from .sums import join_sums
 from .tile import Tail, is_dense_load, scale_line, store_product
 
 #: A kernel of more points is worth a launch of its own, and so many steps at most share one.
-MAX_SHARED_POINTS = 1 << 18
+MAX_SHARED_POINTS = 1 << 20
 MAX_SHARED_STEPS = 24
 #: What follows a product is looked for among so many steps.
 MAX_DISTANCE = 64
@@ -245,7 +245,7 @@ class _Group:
 
 def _add_unit(groups: list[_Group], unit: list[Step]) -> None:
     """Add steps to the first group that comes after all they wait for, or as a new one."""
-    accesses, shares = accesses_of(unit), all(map(_may_share, unit))
+    accesses, shares = accesses_of(unit), _may_share(unit)
     reversed_waits = (i for i in reversed(range(len(groups))) if groups[i].accesses.must_precede(accesses))
     # what waits for nothing comes as late as it stands: its memory would be in use from the beginning
     waits = next(reversed_waits, len(groups) - 2)
@@ -258,7 +258,13 @@ def _add_unit(groups: list[_Group], unit: list[Step]) -> None:
     groups[-1].add(unit)
 
 
-def _may_share(step: Step) -> bool:
-    if isinstance(step, Product):
-        return count_multiplications(step) <= SHARED_PRODUCT
-    return isinstance(step, Kernel) and step.division is None and 0 < math.prod(step.extents) <= MAX_SHARED_POINTS
+def _may_share(unit: Sequence[Step]) -> bool:
+    first, *rest = unit
+    if isinstance(first, Product):
+        # its tail has the product's points
+        return count_multiplications(first) <= SHARED_PRODUCT and all(_is_undivided(step) for step in rest)
+    return all(_is_undivided(s) and isinstance(s, Kernel) and math.prod(s.extents) <= MAX_SHARED_POINTS for s in unit)
+
+
+def _is_undivided(step: Step) -> bool:
+    return isinstance(step, Kernel) and step.division is None and 0 not in step.extents
