@@ -160,6 +160,10 @@ extern "C" const char* emulate_launch(void (*f)(), void** arguments, int count, 
 
 // Waiting for each other, and exchanging values within a warp
 
+// the condition of a node is the address of its value here
+extern "C" inline void cudaGraphSetConditional(unsigned long long condition, unsigned value) {
+  *(unsigned*)condition = value;
+}
 static inline void __syncthreads() { wait_(2, ~0u); }
 static inline void __syncwarp(unsigned mask = ~0u) { wait_(1, mask); }
 static inline void __threadfence() {}

@@ -13,7 +13,7 @@ import fake_cupy
 import numpy as np
 
 from pullback.compile.cuda.products import eager as eager_products
-from pullback.compile.cuda.runtime import eager_launch, link, runner
+from pullback.compile.cuda.runtime import conditional, eager_launch, link, runner
 from pullback.compile.reference.interpreter import product_operands
 
 __all__ = ["FakeDriver", "installed"]
@@ -25,10 +25,12 @@ CAPTURE = 77
 class FakeDriver:
     """A `Driver` whose graphs are lists of functions. `log` counts what was asked of it."""
 
-    architecture, machine = "sm_00", "emulator"
+    architecture, machine, capture_stream = "sm_00", "emulator", CAPTURE
 
     def __init__(self):
-        self.graphs, self.recording = {}, threading.local()
+        self.graphs, self.launches, self.recording = {}, {}, threading.local()
+        self.capturing, self.conditions = threading.Lock(), {}
+        self.version = 13000
         self.running, self.locks = threading.RLock(), {}
         self.log = {
             "modules": 0,
@@ -38,6 +40,7 @@ class FakeDriver:
             "updates": 0,
             "moves": 0,
             "graph launches": 0,
+            "conditions": 0,
             "reads": 0,
         }
         self.can_update, self.delay = True, 0.0
@@ -67,17 +70,17 @@ class FakeDriver:
 
     def launch(self, function, grid, block, shared_bytes, pointers, stream):
         assert all(isinstance(p, int) for p in pointers), pointers
-        given, sizes = tuple(pointers), (*grid, *block)
-        self.do(stream, _Launch(self, function, given, sizes))
+        made = _Launch(self, function, tuple(pointers), (*grid, *block))
+        if stream == CAPTURE:
+            self.recording.launches.append(made)
+        self.do(stream, made)
 
-    def move_launch(self, graph, number, function, grid, block, shared_bytes, pointers):
+    def pointers_of(self, graph):
+        return [list(x.pointers) for x in self.launches[graph]]
+
+    def move_launch(self, graph, number, pointers):
         self.log["moves"] += 1
-        actions = self.graphs[graph]
-        places = [i for i, x in enumerate(actions) if isinstance(x, _Launch)]
-        before = actions[places[number]]
-        assert before.function[0] is function[0]
-        assert before.sizes == (*grid, *block)
-        actions[places[number]] = _Launch(self, function, tuple(pointers), before.sizes)
+        self.launches[graph][number].pointers = tuple(pointers)
 
     def lock_of(self, stream):
         return self.locks.setdefault(stream, threading.RLock())
@@ -119,36 +122,73 @@ class FakeDriver:
 
         return multiply
 
+    def why_no_condition(self, kind):
+        wanted = conditional._VERSIONS[kind]
+        return "" if self.version >= wanted else f"the driver of CUDA {self.version} cannot have it in a graph"
+
+    def find_setter(self, name):
+        return self.find_function(cuda_emulator.load_module(conditional.SETTERS), name, 0)
+
+    def new_condition(self):
+        """Its number is the address of its value, which the emulator's function for it writes."""
+        value = ctypes.c_uint(0xFFFF)
+        self.recording.conditions.add(ctypes.addressof(value))
+        self.conditions[ctypes.addressof(value)] = value
+        return ctypes.addressof(value)
+
+    def add_conditional(self, condition, kind, bodies):
+        assert self.why_no_condition(kind) == ""
+        self.recording.conditions.remove(condition)  # each has one node
+        value, graphs = self.conditions[condition], [[] for _ in bodies]
+        self.recording.waiting += zip(graphs, bodies, strict=True)
+
+        def run():
+            self.log["conditions"] += 1
+            if kind == "branch" and value.value < len(graphs):
+                _run_all(graphs[value.value])
+            while kind == "repeat" and value.value:
+                _run_all(graphs[0])
+
+        self.do(CAPTURE, run)
+
     def _record(self, issue):
-        assert getattr(self.recording, "actions", None) is None, "a capture within a capture"
-        self.recording.actions = actions = []
+        state = self.recording
+        assert getattr(state, "actions", None) is None, "a capture within a capture"
+        found = state.actions = []
+        state.launches, state.waiting, state.conditions = [], [], set()
         try:
-            issue(CAPTURE)
+            with self.capturing:
+                issue(CAPTURE)
+                while state.waiting:
+                    state.actions, body = state.waiting.pop(0)
+                    body(CAPTURE)
         finally:
-            self.recording.actions = None
-        return actions
+            state.actions = None
+        assert not state.conditions, "a condition without a node"
+        return found, state.launches
 
     def capture(self, issue):
         self.log["captures"] += 1
         handle = max(self.graphs, default=1000) + 1
-        self.graphs[handle] = self._record(issue)
+        self.graphs[handle], self.launches[handle] = self._record(issue)
         return handle
 
     def update_graph(self, graph, issue):
         self.log["updates"] += 1
+        before = len(self.conditions)
         new = self._record(issue)
+        assert before == len(self.conditions), "conditions belong to the graph that they were made for"
         if self.can_update:
-            self.graphs[graph] = new
+            self.graphs[graph], self.launches[graph] = new
         return self.can_update
 
     def launch_graph(self, graph, stream):
         self.log["graph launches"] += 1
         with self.running:  # a graph is one piece of work of its stream
-            for action in self.graphs[graph]:
-                action()
+            _run_all(self.graphs[graph])
 
     def destroy_graph(self, graph):
-        del self.graphs[graph]
+        del self.graphs[graph], self.launches[graph]
 
     def read(self, address, count, stream):
         self.log["reads"] += 1
@@ -177,6 +217,11 @@ class _Launch:
 
     def __call__(self):
         self.driver._run(self.function, self.pointers, self.sizes)
+
+
+def _run_all(actions):
+    for action in actions:
+        action()
 
 
 def _flat(address, size, dtype):

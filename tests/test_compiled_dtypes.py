@@ -89,8 +89,11 @@ def test_casts(source):
     equal(jit(f)(x), f(x), source)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "complex64", "complex128"])
-def test_other_dtypes_are_computed_by_the_array_library(dtype):
+@pytest.mark.parametrize(
+    ("dtype", "epsilon"), [("float16", 2**-10), ("bfloat16", 2**-7), ("complex64", 0), ("complex128", 0)]
+)
+def test_other_dtypes_are_those_of_the_array_library(dtype, epsilon):
+    """Complex numbers are computed by NumPy; half numbers in float32, where each of NumPy's ops rounds."""
     if dtype == "bfloat16":
         dtype = pytest.importorskip("ml_dtypes").bfloat16
     x = np.linspace(0.5, 2.0, SIZE).astype(dtype)
@@ -101,7 +104,10 @@ def test_other_dtypes_are_computed_by_the_array_library(dtype):
 
     for a, b in zip(jit(f)(x), f(x), strict=True):
         assert np.asarray(a).dtype == np.asarray(b).dtype
-        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+        if epsilon:
+            np.testing.assert_allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), rtol=3 * epsilon)
+        else:
+            np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
 def test_words_beyond_the_vocabulary_are_computed_by_the_array_library():

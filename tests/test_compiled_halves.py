@@ -10,7 +10,7 @@ import pullback as pb
 from pullback.compile import targets
 from pullback.compile.loop_ir import Host
 
-TARGETS = {"stub": STUB, "stub with half products": dataclasses.replace(STUB, has_half_products=True)}
+TARGETS = {"cpu": None, "stub": STUB, "stub with half products": dataclasses.replace(STUB, has_half_products=True)}
 HALVES = ("bfloat16", "float16")
 #: The unit in the last place of one.
 EPSILON = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
@@ -111,6 +111,25 @@ def test_sums_are_in_float32(target, dtype):
     added = pb.jit(lambda t, x: pb.grad(lambda t: pb.sum((t[rows] * x).astype("float32")))(t))(table, x)
     assert (added[0] == wanted).all()
     assert not added[1].any()
+
+
+def test_every_number_is_rounded_as_by_numpy():
+    """All upper halves of a float32 with lower halves around those that tie, and float64 numbers beside the ties."""
+    lower = np.array([0, 1, 0x1000, 0x1001, 0x3000, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
+    x = ((np.arange(1 << 16, dtype=np.uint32) << 16)[:, None] | lower).view(np.float32)
+    with np.errstate(all="ignore"):
+        doubles = x.astype(np.float64) * (1 + 2.0**-40)
+        for dtype in HALVES:
+            for given in (x, doubles):
+                wanted = given.astype(getattr(pb, dtype))
+                found = pb.jit(lambda x, dtype=dtype: x.astype(dtype))(given)
+                nan = np.isnan(wanted.astype(np.float32))
+                assert ((found.view(np.uint16) == wanted.view(np.uint16)) | nan).all()
+                assert np.isnan(found[nan].astype(np.float32)).all()
+                fused = pb.jit(lambda x, dtype=dtype: x.astype(dtype).astype("float32") * 2)(given)
+                np.testing.assert_array_equal(fused, wanted.astype(np.float32) * 2)
+            every = np.arange(1 << 16, dtype=np.uint16).view(getattr(pb, dtype))
+            np.testing.assert_array_equal(pb.jit(lambda x: x.astype("float32"))(every), every.astype(np.float32))
 
 
 def test_values_that_are_compared_are_rounded(target):

@@ -17,6 +17,7 @@ from test_random_graphs import tried
 import pullback as pb
 from pullback.arrays.trees import flatten
 from pullback.compile import targets
+from pullback.compile.cuda.kernel import rows
 from pullback.compile.cuda.kernel.render import render_kernel
 from pullback.compile.cuda.launch_plan import Choice, Launch, NestedPlans
 from pullback.compile.cuda.side_by_side import MAX_SHARED_BYTES, count_shared_bytes
@@ -147,6 +148,19 @@ def test_rows_in_several_phases(shape):
         return pb.sum(pb.nn.log_softmax(y, axis=-1) * pb.sin(x))
 
     compare(pb.value_and_grad(loss, argnums=(0, 1, 2)), normal(*shape), normal(shape[1]), normal(shape[1]), rtol=1e-7)
+
+
+@pytest.mark.parametrize("shape", [(70, 300), (5, 1030), (64, 257)], ids=str)
+def test_rows_too_long_for_registers_stay_in_shared_memory(shape, monkeypatch):
+    """What takes the place of a load, as the exponentials of a softmax, is computed once."""
+    monkeypatch.setattr(rows, "KEPT_BYTES", 0)
+    x, labels = normal(*shape, dtype=np.float32), indices(shape[1], shape[0]) % shape[1]
+    entropy = pb.value_and_grad(pb.nn.cross_entropy)
+    compare(entropy, x, labels, rtol=2e-5)
+    (text,) = [x for x in launches_of(entropy, x, labels) if "kept[]" in x]
+    assert text.count("expf") == 1
+    norm = pb.value_and_grad(lambda x, y: pb.nn.cross_entropy(x, y) + pb.sum(pb.nn.layer_norm(x) * x))
+    compare(norm, x, labels, rtol=2e-5)
 
 
 def test_integers_and_booleans_are_folded_as_numpy_does():

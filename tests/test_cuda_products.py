@@ -241,7 +241,7 @@ class FakeLibrary:
         (rows, columns, leading), batch, step = thing["size"], thing[5], thing[6]
         scalar = {0: ctypes.c_float, 1: ctypes.c_double}[thing["dtype"]]
         count = step * (batch - 1) + leading * (columns - 1) + rows
-        flat = np.ctypeslib.as_array((scalar * count).from_address(address))
+        flat = np.ctypeslib.as_array((scalar * count).from_address(address.value))
         n = flat.itemsize
         return np.lib.stride_tricks.as_strided(flat, (batch, rows, columns), (step * n, n, leading * n))
 

@@ -106,7 +106,7 @@ def conditionals(cp):
                 code = getattr(nvrtc, f"get{kind}")(program)
                 code = code.encode() if isinstance(code, str) else code
                 module = ctypes.c_void_p()
-                d._check(d.slow.cuModuleLoadData(ctypes.byref(module), code))
+                d.check(d.slow.cuModuleLoadData(ctypes.byref(module), code))
                 return d.find_function(module, "set", 0)
 
             attempt(f"conditional setter {name} {kind}", load)

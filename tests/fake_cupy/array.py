@@ -118,6 +118,10 @@ class ndarray:
         return bool(self._memory.flags.c_contiguous)
 
     @property
+    def _f_contiguous(self) -> bool:
+        return bool(self._memory.flags.f_contiguous)
+
+    @property
     def data(self) -> _MemoryPointer:
         return _MemoryPointer(self._memory, self.device)
 

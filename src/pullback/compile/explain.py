@@ -20,8 +20,8 @@ def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> str:
     kind of call of such functions that it makes.
 
     >>> import numpy as np, pullback as pb
-    >>> print(pb.explain(pb.nn.gelu, np.ones(100, "float16")))
-    gelu runs op by op: native code has no float16 arrays
+    >>> print(pb.explain(pb.nn.gelu, np.ones(100, "complex64")))
+    gelu runs op by op: native code has no complex64 arrays
     """
     check_functions("explain", function)
     if isinstance(function, Jitted):

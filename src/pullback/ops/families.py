@@ -89,6 +89,7 @@ def linear(
     effects: Effects = PURE,
     statics: Mapping[str, Any] | None = None,
     direct: FormulaFunction | None = None,
+    on_gpu: FormulaFunction | None = None,
 ) -> Op:
     """An op linear in all its arguments together: states its transpose (a formula of `bar`, specs and statics). With
     a mapping from arguments to formulas it is linear in those, and the arguments after them are indices. It moves,
@@ -111,6 +112,7 @@ def linear(
         name=name, family="linear", args=args, value=value, spec=spec,
         pulls={a: as_formula(pulls[a]) if a in pulls else None for a in args}, push=push, batch=batch,
         samples=samples, rearranges=rearranges, form=form, effects=effects, statics=statics or {}, direct=direct,
+        on_gpu=on_gpu,
     )  # fmt: skip
     return register(op)
 
@@ -135,6 +137,7 @@ def contraction(
     form: Any = None,
     statics: Mapping[str, Any] | None = None,
     direct: FormulaFunction | None = None,
+    on_gpu: FormulaFunction | None = None,
     narrow: FormulaFunction | None = None,
 ) -> Op:
     """An op linear in each argument separately: the tangent sums over arguments the op with that one replaced.
@@ -154,7 +157,7 @@ def contraction(
     op = Op(
         name=name, family="contraction", args=tuple(pull), value=_compute_wide(value, narrow), spec=spec,
         pulls={a: as_formula(p) for a, p in pull.items()}, push=push, batch=batch, samples=samples,
-        form=form, statics=statics or {}, direct=direct,
+        form=form, statics=statics or {}, direct=direct, on_gpu=on_gpu,
     )  # fmt: skip
     return register(op)
 

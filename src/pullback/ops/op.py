@@ -132,7 +132,9 @@ class Op:
     `meet(*args, **static)` sees the arguments wherever a program runs op by op, and may refuse them.
 
     `direct(*specs, **static)` gives the NumPy function of the arrays alone that computes the op's value with the least
-    overhead; None: `value` with its parameters bound.
+    overhead; None: `value` with its parameters bound. What it gives serves a GPU too if it only calls a method of the
+    array. `on_gpu(*specs, **static)` gives a function of a GPU's arrays that is quicker than `value`, which is asked
+    where it returns None.
     """
 
     name: str
@@ -154,6 +156,7 @@ class Op:
     follow: Callable[..., Any] | None = None
     meet: Callable[..., None] | None = None
     direct: Callable[..., Any] | None = None
+    on_gpu: Callable[..., Any] | None = None
     effects: Effects = PURE
     algebra: Algebra = OPAQUE
     stops_tapes: bool = False

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import itemgetter, methodcaller
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -167,8 +168,7 @@ def _bind_on_gpu(op: Op, specs: Sequence[Spec], static: dict[str, Any], device: 
     if any(s.weak is not None for s in specs):
         return lambda *arrays: compute(op, arrays, static)
     cupy, number = sys.modules["cupy"], int(device.partition(":")[2])
-    direct = bind_kernel(op, specs, static) if op.family == "elementwise" and not static else None
-    direct = direct or partial(op.value, cupy, **static)
+    direct = _find_direct_on_gpu(op, specs, static, cupy)
     current_device = cupy.cuda.runtime.getDevice
 
     def call(*arrays: Any) -> Any:
@@ -180,6 +180,18 @@ def _bind_on_gpu(op: Op, specs: Sequence[Spec], static: dict[str, Any], device: 
             return out
 
     return call
+
+
+def _find_direct_on_gpu(op: Op, specs: Sequence[Spec], static: dict[str, Any], cupy: Any) -> Callable[..., Any]:
+    """The quickest function there is, on the device of the specs."""
+    if op.family == "elementwise" and not static and (kernel := bind_kernel(op, specs, static)) is not None:
+        return kernel  # type: ignore[no-any-return]
+    value = partial(op.value, cupy, **static)
+    quick = None if op.on_gpu is None else op.on_gpu(*specs, **static)
+    if quick is not None:
+        return lambda *arrays: value(*arrays) if (found := quick(*arrays)) is None else found
+    method: Any = None if op.direct is None else op.direct(*specs, **static)
+    return method if type(method) in (methodcaller, itemgetter) else value
 
 
 def converter(spec: Spec) -> Callable[[Any], Any]:

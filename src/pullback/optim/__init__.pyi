@@ -31,7 +31,13 @@ from .transformations.clipping import (
     global_norm as global_norm, sgld as sgld,
 )
 from .transformations.conditional import apply_if_finite as apply_if_finite, multi_steps as multi_steps
+from .transformations.loss_scaling import (
+    loss_scale as loss_scale, scale_loss as scale_loss, scaled as scaled, unscale as unscale,
+)
 from .transformations.masking import freeze as freeze, masked as masked, multi_transform as multi_transform
+from .transformations.master_weights import (
+    master_weights as master_weights, stochastic_rounding as stochastic_rounding,
+)
 from .transformations.scaling import (
     add_decayed_weights as add_decayed_weights, reduce_on_plateau as reduce_on_plateau, scale as scale,
     scale_by_learning_rate as scale_by_learning_rate,

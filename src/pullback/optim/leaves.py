@@ -16,6 +16,7 @@ from ..errors import ArgumentError, DtypeError
 from ..ops.concrete import is_concrete
 from ..ops.dispatch import as_value
 from ..ops.elementwise import pointwise
+from ..ops.reduce.reductions import all as every_one
 from ..ops.reduce.reductions import sum as total
 from ..ops.shape.reshaping import astype
 
@@ -35,6 +36,37 @@ def real_dtype(x: Any) -> Any:
     """The dtype of the absolute values of x."""
     dtype = spec_of(x).dtype
     return np.zeros((), dtype).real.dtype if dtype.kind == "c" else dtype
+
+
+def is_half(x: Any) -> bool:
+    """Whether x is of a half type (float16, bfloat16), which rules compute with in float32."""
+    spec = spec_of(x)
+    return spec.inexact and spec.dtype.itemsize == 2
+
+
+def widen(x: Any) -> Any:
+    """x itself, in float32 if it is of a half type."""
+    return astype(x, np.float32) if is_half(x) else x
+
+
+def zero_update(p: Any) -> Any:
+    """No change of a parameter, in the dtype that updates of it have."""
+    return zeros(spec_of(p), np.dtype(np.float32)) if is_half(p) else zeros_like(p)
+
+
+def add_update(p: Any, update: Any) -> Any:
+    """A parameter after its update, rounded once: the update of a half-type parameter is in float32."""
+    if is_half(p) and not is_half(update):
+        return astype(pointwise.add(widen(p), update), spec_of(p).dtype)
+    return pointwise.add(p, update)
+
+
+def all_finite(leaves: Sequence[Any]) -> Any:
+    """Whether all elements of all leaves are finite, as one bool on their device."""
+    good: Any = True
+    for x in leaves:
+        good = pointwise.logical_and(good, every_one(pointwise.isfinite(x)))
+    return good
 
 
 def zeros_like(x: Any) -> Any:

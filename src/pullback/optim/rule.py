@@ -1,7 +1,8 @@
 """`Rule`: gradients, state and parameters in, updates and the next state out; and chains of rules.
 
 A rule never writes to anything. Its state is a tree of arrays, so it can be saved, donated to a compiled step,
-batched and differentiated like the parameters themselves.
+batched and differentiated like the parameters themselves. Of parameters of half types (float16, bfloat16) state and
+updates are in float32.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 
+import numpy as np
+
 from ..arrays.picklable import MakerCall, picklable, reduce_made
 from ..arrays.spec import spec_of, zeros
 from ..arrays.trees import flatten, leaf_paths, leaves_matching, map_tree, unflatten
@@ -19,7 +22,7 @@ from ..graph.builder_lines import GraphValue
 from ..nn.module import trainable_mask
 from ..ops.dispatch import as_value
 from ..ops.elementwise import pointwise
-from .leaves import split_by_structure, zero_step_count
+from .leaves import add_update, is_half, split_by_structure, widen, zero_step_count
 
 
 class State(NamedTuple):
@@ -112,7 +115,7 @@ def _graph_updates(rule: Rule, pairs: Sequence[tuple[Any, Any]], extra: Mapping[
     params = {w.name: w for w, _ in pairs}
     grads = {w.name: g for w, g in pairs}
     found, after = rule.update(grads, unflatten(structure, slots), params, **extra)
-    changed = [(w, pointwise.add(w, found[name])) for name, w in params.items()]
+    changed = [(w, add_update(w, found[name])) for name, w in params.items()]
     return changed + list(zip(slots, flatten(after)[0], strict=True))
 
 
@@ -159,7 +162,9 @@ def _check_parameter(x: Any, what: str, structure: Any, number: int) -> Any:
 
 
 def _matching_values(structure: Any, tree: Any, values: list[Any], what: str, noun: str) -> list[Any]:
-    """The leaves of a tree of gradients or updates, each with the shape and dtype of its parameter."""
+    """The leaves of a tree of gradients or updates, each with the shape and dtype of its parameter; those of half types
+    may be in float32.
+    """
     given = [as_value(x) for x in leaves_matching(structure, tree, what)]
     for i, (found, wanted) in enumerate(zip(map(spec_of, given), map(spec_of, values), strict=True)):
         if found == wanted:
@@ -167,6 +172,8 @@ def _matching_values(structure: Any, tree: Any, values: list[Any], what: str, no
         where = f"{what.partition(':')[0]}: the {noun} of params{leaf_paths(structure)[i]}"
         if found.shape != wanted.shape:
             raise ShapeError(f"{where} has shape {found.shape}, the parameter {wanted.shape}.")
+        if is_half(values[i]) and found.dtype == np.float32:
+            continue
         if found.dtype != wanted.dtype and not (found.weak or wanted.weak):
             name = wanted.dtype.name
             raise DtypeError(f"{where} is {found.dtype}, the parameter {wanted.dtype}.\n  Use astype({name!r}).")
@@ -174,7 +181,8 @@ def _matching_values(structure: Any, tree: Any, values: list[Any], what: str, no
 
 
 def apply_updates(params: Any, updates: Any) -> Any:
-    """The parameters after a step: `params + updates`, leaf by leaf, each in its own dtype.
+    """The parameters after a step: `params + updates`, leaf by leaf, each in its own dtype. Of half types the sum is
+    computed in float32, as the updates are, and rounded once.
 
     >>> import numpy as np, pullback as pb
     >>> pb.optim.apply_updates([np.ones(2)], [np.array([0.5, -0.5])])
@@ -183,7 +191,7 @@ def apply_updates(params: Any, updates: Any) -> Any:
     leaves, structure = flatten(params)
     values = [as_value(p) for p in leaves]
     given = _matching_values(structure, updates, values, "apply_updates: parameters and updates", "update")
-    return unflatten(structure, [pointwise.add(p, u) for p, u in zip(values, given, strict=True)])
+    return unflatten(structure, [add_update(p, u) for p, u in zip(values, given, strict=True)])
 
 
 @picklable
@@ -290,7 +298,7 @@ def stateless_rule(name: str, update_leaf: Callable[[Any, Any], Any], flat: bool
     def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, Any]:
         leaves, structure = flatten(params)
         pairs = zip(flatten(grads)[0], leaves, strict=True)
-        return unflatten(structure, [as_value(update_leaf(g, p)) for g, p in pairs]), state
+        return unflatten(structure, [as_value(update_leaf(widen(g), widen(p))) for g, p in pairs]), state
 
     def split(params: Any, state: Any) -> list[tuple[Rule, Any]]:
         return [(rule, state)] * len(flatten(params)[0])
@@ -308,9 +316,9 @@ def leafwise_rule(
     flat: bool = False,
 ) -> Rule:
     """A rule that treats each parameter alone: `start(p)` are its slots, `step(g, slots, p, t)` returns (update, slots)
-    in the t-th step, counted from 1. A rule that does not use t need not count. One that is `flat` does the same with
-    a parameter's elements in one row: slots are numbers or like p, and what it sums up, it sums over all of p. An
-    `Optimizer` steps by it natively.
+    in the t-th step, counted from 1. Parameters and gradients of half types come in float32. A rule that does not use t
+    need not count. One that is `flat` does the same with a parameter's elements in one row: slots are numbers or like
+    p, and what it sums up, it sums over all of p. An `Optimizer` steps by it natively.
 
     >>> import numpy as np, pullback as pb
     >>> def step(g, slots, p, t):
@@ -327,7 +335,7 @@ def leafwise_rule(
 
     def begin(params: Any) -> State:
         leaves, structure = flatten(params)
-        slots = [start(p) for p in leaves]
+        slots = [start(widen(p)) for p in leaves]
         names = slots[0] if slots else ()
         steps = zero_step_count(leaves) if counted else ()
         return State(steps, {n: unflatten(structure, [s[n] for s in slots]) for n in names})
@@ -340,7 +348,7 @@ def leafwise_rule(
         columns = {n: split_by_structure(structure, tree, what) for n, tree in state.slots.items()}
         updates, slots = [], []
         for i, (g, p) in enumerate(zip(flatten(grads)[0], leaves, strict=True)):
-            update, after = step(g, {n: column[i] for n, column in columns.items()}, p, t)
+            update, after = step(widen(g), {n: column[i] for n, column in columns.items()}, widen(p), t)
             updates.append(as_value(update))
             slots.append(after)
         new = {n: unflatten(structure, [map_tree(as_value, s[n]) for s in slots]) for n in columns}

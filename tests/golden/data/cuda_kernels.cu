@@ -50,6 +50,7 @@ __global__ void __launch_bounds__(32) kernel0(const float* __restrict__ b0, floa
         const float v3 = k0[0].v[u];
         const float v4 = v3 - f0;
         const float v5 = expf(v4);
+        k0[0].v[u] = v5;
         f2 = add_::of(f2, v5);
       }
     }
@@ -58,16 +59,13 @@ __global__ void __launch_bounds__(32) kernel0(const float* __restrict__ b0, floa
   {
     const I j = (I)threadIdx.x * 4;
     if (j < 40) {
-      Vec<float, 4> s10;
+      Vec<float, 4> s7;
       #pragma unroll
       for (int u = 0; u < 4; ++u) {
-        const float v6 = k0[0].v[u];
-        const float v7 = v6 - f0;
-        const float v8 = expf(v7);
-        const float v9 = v8 / f2;
-        s10.v[u] = v9;
+        const float v6 = k0[0].v[u] / f2;
+        s7.v[u] = v6;
       }
-      *reinterpret_cast<Vec<float, 4>*>(&b1[row * 40 + j]) = s10;
+      *reinterpret_cast<Vec<float, 4>*>(&b1[row * 40 + j]) = s7;
     }
   }
 }

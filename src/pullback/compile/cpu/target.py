@@ -11,19 +11,32 @@ from ...program.ir import Program
 from ..loop_ir import Host, Kernel, Routine
 from ..schedule.row_plan import row_scratch_bytes
 from ..target import Costs, Limits, Target
-from ..vocabulary import MAX_RECOMPUTE_WEIGHT, VOCABULARY
+from ..vocabulary import HALF_DTYPES, MAX_RECOMPUTE_WEIGHT, VOCABULARY
 from .linalg.routines import has_routine, scratch_bytes
 from .matmul.panels import is_paneled
 from .program.render import render_program
 from .runner import CpuRunner
 from .runtime.blas import blas_thread_functions
 from .runtime.entry import can_check, is_abi_supported
-from .runtime.link import compile_assembly, has_llvm, vector_bytes
+from .runtime.link import compile_assembly, converts_float16, has_llvm, vector_bytes
 from .runtime.pool_code import MAX_BLOCKS
 from .window.routine import ROUTINE, find_plan, workspace_bytes
 
 DTYPES = frozenset(
-    ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
+    (
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float32",
+        "float64",
+        *HALF_DTYPES,
+    )
 )
 COSTS = Costs(operation_ns=0.025, byte_ns=0.015, multiplication_ns=0.012)
 
@@ -60,7 +73,7 @@ def cpu_limits(vector_bytes: int) -> Limits:
 def make_cpu_target(limits: Limits) -> Target:
     return Target(
         "cpu",
-        DTYPES,
+        DTYPES if converts_float16() else DTYPES - {"float16"},
         frozenset(VOCABULARY),
         COSTS,
         limits,

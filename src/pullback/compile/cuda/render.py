@@ -64,7 +64,7 @@ class _Module:
 
     def _launch(self, x: FunctionLaunch, shifts: Mapping[Buffer, int]) -> Launch:
         name = self.names.setdefault(x.text, f"kernel{len(self.names)}")
-        return Launch(name, x.buffers, tuple(shifts.get(b, 0) for b in x.buffers), x.grid, x.block)
+        return Launch(name, x.buffers, tuple(shifts.get(b, 0) for b in x.buffers), x.grid, x.block, x.shared_bytes)
 
     def _blocks(self, step: Blocks, alignments: Mapping[Buffer, int]) -> list[Action]:
         steps_of = {b: by * b.dtype.itemsize for b, by in step.moves.items()}

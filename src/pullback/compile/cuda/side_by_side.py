@@ -32,7 +32,7 @@ def share_launches(launches: Sequence[FunctionLaunch]) -> list[FunctionLaunch]:
     taken = tile = 0
     for launch in launches:
         own_tile = _count_tile_bytes(launch.body)
-        own = count_shared_bytes(launch.body) - own_tile
+        own = count_shared_bytes(launch.body) - own_tile + launch.shared_bytes
         if groups[-1] and taken + own + max(tile, own_tile) > MAX_SHARED_BYTES:
             groups.append([])
             taken = tile = 0
@@ -59,6 +59,7 @@ def merge_launches(launches: Sequence[FunctionLaunch]) -> FunctionLaunch:
     """
     if len(launches) == 1:
         return launches[0]
+    assert not any(launch.shared_bytes for launch in launches)
     pointers: dict[Buffer, str] = {}
     parameters: dict[str, str] = {}
     parts: list[str] = []

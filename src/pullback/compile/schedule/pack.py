@@ -45,9 +45,10 @@ def _is_worth_packing(line: KernelLine, kernel: Kernel, limits: Limits) -> bool:
     if line.kind != "load" or line.buffer is None or line.buffer in kernel.writes():
         return False
     wide = [i for i, n in enumerate(kernel.extents) if n != 1]
-    step = abs(line.strides[wide[-1]]) * line.dtype.itemsize if wide else 0
+    itemsize = line.buffer.dtype.itemsize
+    step = abs(line.strides[wide[-1]]) * itemsize if wide else 0
     count = math.prod(kernel.extents[i] for i in wide if line.strides[i])
-    is_far = limits.near_bytes < count * line.dtype.itemsize <= line.buffer.nbytes
+    is_far = limits.near_bytes < count * itemsize <= line.buffer.nbytes
     return step >= limits.cache_line_bytes and is_far and math.prod(kernel.extents) >= 2 * count
 
 

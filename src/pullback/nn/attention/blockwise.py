@@ -162,14 +162,14 @@ def _match_narrow_dtype(x: Any, other: Any) -> Any:
     return reshaping.astype(x, narrow) if narrow.itemsize < 4 else x
 
 
-def _block_ranges(xs: Sequence[Any], rows: int) -> Iterator[tuple[int, int]]:
+def block_ranges(xs: Sequence[Any], rows: int) -> Iterator[tuple[int, int]]:
     length = shape(xs[0])[-2]
     return ((start, min(start + rows, length)) for start in range(0, length, rows))
 
 
 def _value(xp: Any, *xs: Any, rule: AttentionConfig, rows: int) -> Any:
     with outside_transforms():
-        parts = [attend_block(query_block(xs, rule, *ends), rule) for ends in _block_ranges(xs, rows)]
+        parts = [attend_block(query_block(xs, rule, *ends), rule) for ends in block_ranges(xs, rows)]
     return xp.concatenate(parts, axis=-2)
 
 
@@ -177,7 +177,7 @@ def _expand(*xs: Any, rule: AttentionConfig, rows: int) -> Any:
     """The same block by block in compiled code, which frees the weights of one for the next."""
     # not merged with what the backward pass computes, or the weights of all blocks would wait for it
     xs = tuple(mark_recomputation(x) for x in xs)
-    parts = [attend_block(query_block(xs, rule, *ends), rule) for ends in _block_ranges(xs, rows)]
+    parts = [attend_block(query_block(xs, rule, *ends), rule) for ends in block_ranges(xs, rows)]
     return arrange.concat(parts, axis=-2)
 
 
@@ -201,7 +201,7 @@ def _pull(bar: Any, xs: Sequence[Any], rule: AttentionConfig, rows: int) -> list
     queries: list[Any] = []
     biases: list[Any] = []
     totals: list[Any] = [None, None]  # sums are accumulated at once, or all blocks would stay in memory
-    for start, stop in _block_ranges(xs, rows):
+    for start, stop in block_ranges(xs, rows):
         part = getitem(bar, (Ellipsis, slice(start, stop), slice(None)))
         q_bar, k_bar, v_bar, bias_bar = pull_block(start, stop, part, *xs)
         queries.append(q_bar)
@@ -254,7 +254,7 @@ def _push(tangents: Sequence[Any], out: Any, xs: Sequence[Any], static: dict[str
     names = ("q", "k", "v", *rule.extras)
     bias_moves = "bias" in names and moves[names.index("bias")]
     parts = []
-    for ends in _block_ranges(xs, rows):
+    for ends in block_ranges(xs, rows):
         block, along = query_block(tuple(xs), rule, *ends), query_block(tuple(filled), rule, *ends)
         parts.append(_push_block(block, along, rule, (*moves[:3], bias_moves)))
     return arrange.concat(parts, axis=-2)

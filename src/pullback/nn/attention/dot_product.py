@@ -14,13 +14,16 @@ from ...ops.families import broadcast_shape
 from ...ops.fusion import fuse
 from ...ops.random.keys import next_key
 from ...ops.shape import reshaping
+from ...ops.shape.arrange import concat
 from ...ops.signatures import of_mixed_arrays, of_three_arrays
-from .blockwise import AttentionConfig, attend_block, attention_bands, query_block
+from .blockwise import AttentionConfig, attend_block, attention_bands, block_ranges, query_block
 
 #: With more weights than this (64 MB of float32) queries are processed in blocks of about so many weights each. A GPU
 #: has no caches that large, and needs them all at once to be busy.
 _MAX_SCORES, _SCORES_PER_BLOCK = 1 << 24, 1 << 21
 _MAX_SCORES_ON_GPU, _SCORES_PER_BLOCK_ON_GPU = 1 << 28, 1 << 26
+#: From so many queries on, causal ones are processed in so many bands, none of which meets keys after its last query.
+_MIN_BANDED_LENGTH, _BANDS = 1024, 4
 
 
 @of_mixed_arrays
@@ -80,13 +83,21 @@ def _run_blocks(xs: tuple[Any, ...], rule: AttentionConfig, block_size: int | No
         if several * length * keys > (_MAX_SCORES_ON_GPU if is_gpu else _MAX_SCORES):
             rows = max(16, (_SCORES_PER_BLOCK_ON_GPU if is_gpu else _SCORES_PER_BLOCK) // (several * keys))
     if rows >= length or not keys:
-        return _attend_at_once(*xs, rule=rule)
+        return _attend_at_once(*xs, rule=rule, rows=_band_rows(length, rule))
     return apply(attention_bands, *xs, rule=rule, rows=rows)
 
 
+def _band_rows(length: int, rule: AttentionConfig) -> int:
+    # bands draw numbers of their own, so where weights are dropped there is one
+    has_bands = rule.is_causal and length >= _MIN_BANDED_LENGTH and "key" not in rule.extras
+    return -(-length // _BANDS) if has_bands else max(length, 1)
+
+
 @fuse
-def _attend_at_once(*xs: Any, rule: AttentionConfig) -> Any:
-    return attend_block(query_block(xs, rule, 0, shape(xs[0])[-2]), rule)
+def _attend_at_once(*xs: Any, rule: AttentionConfig, rows: int) -> Any:
+    if rows >= shape(xs[0])[-2]:
+        return attend_block(query_block(xs, rule, 0, shape(xs[0])[-2]), rule)
+    return concat([attend_block(query_block(xs, rule, *ends), rule) for ends in block_ranges(xs, rows)], axis=-2)
 
 
 def _check_operand(x: Any, name: str) -> Any:

@@ -18,12 +18,15 @@ from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
 from ..families import broadcast_shape, common_device, conjugate_if_complex, contraction, result_dtype
 from ..forms import Contract
+from ..lazy import lazy_function
 from ..remember import JoinedOutcomes
 from ..shape import reshaping
 from ..signatures import of_two_arrays
 from ..statics import LETTERS
 from .einsum import contract_operands
 from .multiply import multiply_matrices, multiply_on_gpu
+
+_bind_product = lazy_function("cuda.products.eager", "bind_product", "compile")
 
 
 def _matmul_spec(x: Spec, y: Spec) -> Spec:
@@ -83,6 +86,7 @@ matmul_op = contraction(
     direct=lambda x, y: (
         _multiply_matrices if x.ndim == 2 == y.ndim and x.dtype is y.dtype and x.dtype.char in "fd" else None
     ),
+    on_gpu=lambda x, y: _bind_product((x, y)),
     narrow=multiply_on_gpu,
 )
 

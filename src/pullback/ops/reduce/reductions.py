@@ -22,6 +22,7 @@ from ..eager import function_at_depth
 from ..elementwise import pointwise
 from ..families import broadcast_shape, conjugate_if_complex, general, is_complex, linear
 from ..forms import Reduce
+from ..lazy import lazy_function
 from ..op import Op
 from ..op_samples import join_samples, normal_samples
 from ..placement import move
@@ -32,6 +33,8 @@ from . import scans
 from .scans import cast_if_asked, is_safe_divisor, sum_dtype
 
 _FLOAT16 = np.dtype("float16")
+_sum_on_gpu = lazy_function("cuda.eager_sums", "sum_array", "compile")
+_bind_sum_on_gpu = lazy_function("cuda.eager_sums", "bind_sum", "compile")
 
 
 def _folded_shape(x: Spec, axis: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
@@ -62,15 +65,21 @@ def _bind_reduce(ufunc: np.ufunc, axis: tuple[int, ...], keepdims: bool) -> Any:
     return partial(ufunc.reduce, axis=axis, keepdims=True) if keepdims else partial(ufunc.reduce, axis=axis)
 
 
+def _sum_value(xp: Any, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    found = None if xp is np else _sum_on_gpu(x, axis, keepdims)
+    return xp.asarray(x).sum(axis=axis, keepdims=keepdims) if found is None else found
+
+
 _sum = linear(
     "sum",
     statics=_AXES,
-    value=lambda xp, x, axis, keepdims: xp.asarray(x).sum(axis=axis, keepdims=keepdims),
+    value=_sum_value,
     spec=lambda x, axis, keepdims: make_spec(_folded_shape(x, axis, keepdims), sum_dtype(x.dtype), x.device),
     transpose=lambda bar, x_spec, axis, keepdims: broadcast_folded(bar, x_spec, axis, keepdims),
     samples=join_samples(_samples, normal_samples([(0, 2)], axis=(0,), keepdims=False)),
     form=Reduce("add"),
     direct=lambda x, axis, keepdims: _bind_reduce(np.add, axis, keepdims),
+    on_gpu=lambda x, axis, keepdims: _bind_sum_on_gpu(x, axis, keepdims),
 )
 
 

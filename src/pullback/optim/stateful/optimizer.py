@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, final
 
 from ...arrays.argument_checks import short_repr
-from ...arrays.spec import zeros
+from ...arrays.spec import spec_of, zeros
 from ...arrays.tensor import Tensor
 from ...arrays.trees import unflatten
 from ...errors import ArgumentError, GraphError
+from ...ops.concrete import is_concrete
 from ...public_names import explain_missing_attributes
 from ...settings import enable_grad, modes, uses_native_code
 from ..rule import Rule
@@ -118,6 +119,25 @@ class Optimizer:
         self._apply(None, extra)
         return loss
 
+    def step_if(self, accept: Any, gradients: Sequence[list[Any]] | None = None, **extra: Any) -> None:
+        """Step as `step` does where `accept` holds, a bool on the device of the parameters; else nothing changes,
+        counts of steps included. On a GPU that is decided there, without waiting. `gradients` has a list for each group
+        in place of `.grad`.
+
+        >>> import pullback as pb
+        >>> w = pb.tensor([1.0], requires_grad=True)
+        >>> opt = pb.optim.SGD([w], lr=0.5)
+        >>> pb.sum(w * w).backward()
+        >>> opt.step_if(pb.isfinite(w.grad).all())
+        >>> w.tolist()
+        [0.0]
+        """
+        accept = untracked_value(accept)
+        if not is_concrete(accept) or spec_of(accept).device != "cpu":
+            self._apply(gradients, extra, accept)
+        elif bool(accept):
+            self._apply(gradients, extra)
+
     def apply_gradients(self, pairs: Iterable[tuple[Tensor, Any]], **extra: Any) -> None:
         """Step by given gradients: a pair (parameter, gradient), or (gradient, parameter) as in TensorFlow, for each
         parameter that is not frozen, in any order.
@@ -159,11 +179,11 @@ class Optimizer:
             )
         return [_gradient_value(p.grad) for p in group.tensors]
 
-    def _apply(self, grads: Sequence[list[Any]] | None, extra: Mapping[str, Any]) -> None:
-        """Step by given gradients, or by those of the parameters. All groups are computed, or checked, before any
-        tensor changes, so that an error leaves everything as it was.
+    def _apply(self, grads: Sequence[list[Any]] | None, extra: Mapping[str, Any], accept: Any = None) -> None:
+        """Step by given gradients, or by those of the parameters; where `accept` holds, if it is given. All groups are
+        computed, or checked, before any tensor changes, so that an error leaves everything as it was.
         """
-        may_be_native = uses_native_code() is not False and modes().tracing is None
+        may_be_native = uses_native_code() is not False and modes().tracing is None and accept is None
         if grads is not None:
             for group, listed in zip(self.groups, grads, strict=True):
                 group.freeze([number for number, g in enumerate(listed) if g is None])
@@ -183,7 +203,7 @@ class Optimizer:
                 native = group.native_step() if may_be_native and is_new else None
                 updates = None if native is None else native.prepare(given)
             if updates is None:
-                native, updates = None, group.compute_step(given or [], extra)
+                native, updates = None, group.compute_step(given or [], extra, accept)
             found.append((native, updates))
         for group, (native, updates) in zip(self.groups, found, strict=True):
             if native is not None:

@@ -19,6 +19,7 @@ from ...ops.placement import move
 from ...settings import no_grad
 from ..leaves import check_setting
 from ..rule import Rule, State, apply_updates
+from ..transformations.conditional import select_tree
 from .native_step import NativeStep, make_native_step
 
 
@@ -124,6 +125,11 @@ class ParameterGroup:
         self._frozen = numbers
         return True
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the group was asked to step by `jit`."""
+        return bool(self._is_compiled)
+
     def _is_frozen(self, number: int) -> bool:
         p = self.tensors[number]
         return p.node is None and p.grad is None
@@ -207,8 +213,12 @@ class ParameterGroup:
     def _values(self) -> Any:
         return unflatten(self.structure, [p.value for p in self.tensors])
 
-    def compute_step(self, grads: Sequence[Any], extra: Mapping[str, Any]) -> tuple[list[Any], Any]:
-        """The parameters and the state after a step; nothing has changed yet."""
+    def compute_step(
+        self, grads: Sequence[Any], extra: Mapping[str, Any], accept: Any = None
+    ) -> tuple[list[Any], Any]:  # fmt: skip
+        """The parameters and the state after a step; as they are where `accept`, if given, does not hold. Nothing has
+        changed yet.
+        """
         if len(self._frozen) == len(self.tensors):
             return [p.value for p in self.tensors], self.state
         values, given = self._values(), unflatten(self.structure, self.fill_frozen(grads))
@@ -216,11 +226,11 @@ class ParameterGroup:
         if self._is_compiled and not extra:
             rate = {n: v for n, v in self.settings.items() if n == "lr" and isinstance(v, float)}
             check_setting(rate.get("lr", 0), f"{self.rule.name}: lr")
-            new, state = self._compile_step(rate)(values, self.state, given, {n: np.array(v) for n, v in rate.items()})
+            rates = {n: np.array(v) for n, v in rate.items()}
+            new, state = self._compile_step(rate)(values, self.state, given, rates, accept)
         else:
             with no_grad():
-                updates, state = self.rule.update(given, self.state, values, **extra)
-                new = apply_updates(values, updates)
+                new, state = _step_tree(self.rule, values, self.state, given, extra, accept)
         found = [untracked_value(x) for x in flatten(new)[0]]
         if self._frozen:
             state = self._keep_frozen_state(values, state)
@@ -256,10 +266,9 @@ class ParameterGroup:
         if known is None or known[0].keys() != fixed.keys() or any(known[0][n] is not fixed[n] for n in fixed):
             maker = self.rule_factory
 
-            def step(values: Any, state: Any, grads: Any, rate: Any) -> tuple[Any, Any]:
+            def step(values: Any, state: Any, grads: Any, rate: Any, accept: Any) -> tuple[Any, Any]:
                 rule = maker if isinstance(maker, Rule) else maker(**fixed, **rate)
-                updates, after = rule.update(grads, state, values)
-                return apply_updates(values, updates), after
+                return _step_tree(rule, values, state, grads, {}, accept)
 
             known = self._cached_step = (fixed, jit(step))
         return known[1]
@@ -296,6 +305,15 @@ class ParameterGroup:
         return dict(saved["settings"]), unflatten(
             structure, [move(as_value(x), spec_of(old).device).copy() for x, old in pairs]
         )
+
+
+def _step_tree(
+    rule: Rule, values: Any, state: Any, grads: Any, extra: Mapping[str, Any], accept: Any
+) -> tuple[Any, Any]:  # fmt: skip
+    """Parameters and state after a step of a rule, where `accept` holds if it is given."""
+    updates, after = rule.update(grads, state, values, **extra)
+    new = apply_updates(values, updates)
+    return (new, after) if accept is None else select_tree(accept, (new, after), (values, state))
 
 
 def _step_count(state: Any) -> Any:

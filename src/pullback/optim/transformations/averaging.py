@@ -11,7 +11,7 @@ from ...arrays.picklable import MakerCall, picklable, reduce_made
 from ...arrays.trees import flatten, leaves_matching, map_tree
 from ...ops.dispatch import as_value
 from ...ops.elementwise import pointwise
-from ..leaves import cast_like, check_setting, select_if, steps_as_float64, zero_step_count, zeros_like
+from ..leaves import cast_like, check_setting, select_if, steps_as_float64, widen, zero_step_count, zero_update
 from ..rule import Rule, State, check_state_pair, split_around
 
 
@@ -38,7 +38,7 @@ class Average:
 
 def _initial_average(params: Any) -> State:
     leaves = [as_value(x) for x in flatten(params)[0]]
-    return State(zero_step_count(leaves), {"average": map_tree(lambda p: zeros_like(as_value(p)), params)})
+    return State(zero_step_count(leaves), {"average": map_tree(lambda p: zero_update(as_value(p)), params)})
 
 
 @picklable
@@ -59,7 +59,7 @@ def ema(decay: Any = 0.999, debias: bool = True) -> Average:
         if debias:
             return empty
         # multiplied, since average and parameters may both be donated to a compiled step
-        return empty._replace(slots={"average": map_tree(lambda p: pointwise.multiply(as_value(p), 1), params)})
+        return empty._replace(slots={"average": map_tree(lambda p: pointwise.multiply(widen(as_value(p)), 1), params)})
 
     def update(params: Any, state: State) -> State:
         def blend(a: Any, p: Any) -> Any:
@@ -123,7 +123,7 @@ def lookahead(rule: Rule, every: int = 6, step_size: Any = 0.5) -> Rule:
     every, share = check_count(every, "lookahead: every"), check_setting(step_size, "lookahead: step_size", 0, 1)
 
     def start(params: Any) -> Any:
-        slow = map_tree(lambda p: pointwise.multiply(p, 1), params)  # an owned copy, which may be donated
+        slow = map_tree(lambda p: pointwise.multiply(widen(p), 1), params)  # an owned copy, which may be donated
         return State(zero_step_count(flatten(params)[0]), {"slow": slow}), rule.start(params)
 
     def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -135,10 +135,10 @@ def lookahead(rule: Rule, every: int = 6, step_size: Any = 0.5) -> Rule:
         leaves_matching(structure, mine.slots["slow"], "lookahead: state and parameters")
 
         def pull_slow(slow: Any, p: Any, u: Any) -> Any:
-            return select_if(now, slow + cast_like(share, p) * (p + u - slow), slow)
+            return select_if(now, slow + cast_like(share, slow) * (widen(p) + u - slow), slow)
 
         slow = map_tree(pull_slow, mine.slots["slow"], params, updates)
-        updates = map_tree(lambda u, s, p: select_if(now, s - p, u), updates, slow, params)
+        updates = map_tree(lambda u, s, p: select_if(now, s - widen(p), u), updates, slow, params)
         return updates, (State(t, {"slow": slow}), inner)
 
     split = split_around(rule, lambda inner: lookahead(inner, every, share))

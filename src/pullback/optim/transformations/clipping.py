@@ -24,6 +24,7 @@ from ..leaves import (
     require_real,
     safe_sqrt,
     steps_as_float64,
+    widen,
 )
 from ..rule import Rule, leafwise_rule, named_chain, stateless_rule
 from .scaling import scale_by_learning_rate
@@ -36,7 +37,7 @@ def global_norm(tree: Any) -> Any:
     >>> pb.optim.global_norm({"w": np.array([3.0]), "b": np.array([4.0])})
     array(5.)
     """
-    squares = [total(abs_squared(as_value(x))) for x in flatten(tree)[0]]
+    squares = [total(abs_squared(widen(as_value(x)))) for x in flatten(tree)[0]]
     return safe_sqrt(functools.reduce(pointwise.add, squares)) if squares else 0.0
 
 
@@ -95,7 +96,7 @@ def clip_by_global_norm(limit: Any) -> Rule:
 
     def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, Any]:
         factor = _clip_factor(global_norm(grads), bound)
-        return map_tree(lambda g: as_value(cast_like(factor, g) * g), grads), state
+        return map_tree(lambda g: as_value(cast_like(factor, widen(g)) * widen(g)), grads), state
 
     def split(params: Any, state: Any) -> list[tuple[Rule, Any]]:
         return [(rule, state)] * len(flatten(params)[0])
@@ -156,6 +157,7 @@ def _noise_rule(name: str, seed: int, deviation: Callable[[Any], Any]) -> Rule:
         size = deviation(steps_as_float64(state.steps - 1))
 
         def add_to(i: int, g: Any) -> Any:
+            g = widen(g)
             drawn = normal(size=spec_of(g).shape, key=fold_in(now, i), dtype=spec_of(g).dtype)
             return g + cast_like(size, g) * drawn
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from ...arrays.argument_checks import check_count
 from ...arrays.picklable import picklable
+from ...arrays.spec import spec_of
 from ...arrays.trees import flatten, map_tree
 from ...ops.concrete import is_concrete, strip_derivatives
 from ...ops.elementwise import pointwise
-from ...ops.reduce.reductions import all as every_one
-from ..leaves import select_if, zero_step_count, zeros_like
+from ..leaves import all_finite, select_if, zero_step_count, zero_update
 from ..rule import Rule, State, check_state_pair, split_around
 
 
@@ -19,7 +19,23 @@ def _choose_tree(condition: Any, yes: Callable[[], Any], no: Callable[[], Any]) 
     """One of two trees. Where the condition is traced, in a compiled step or a batch, both are computed."""
     if is_concrete(condition):
         return yes() if bool(strip_derivatives(condition)) else no()
-    return map_tree(lambda a, b: select_if(condition, a, b), yes(), no())
+    return select_tree(condition, yes(), no())
+
+
+def select_tree(condition: Any, yes: Any, no: Any) -> Any:
+    """One of two trees, leaf by leaf, without looking at the condition."""
+    return map_tree(lambda a, b: select_if(condition, a, b), yes, no)
+
+
+def step_if_finite(grads: Any, step: Callable[[Any], Any], skip: Callable[[], Any]) -> tuple[Any, Any]:
+    """Whether all gradients are finite; and what `step(grads)` returns if they are, else what `skip` returns. The
+    condition is looked at only where that is free, on the CPU: on a GPU it would wait for the device. Elsewhere both
+    run, the step on zeros where it is not taken.
+    """
+    finite = all_finite(flatten(grads)[0])
+    if is_concrete(finite) and spec_of(finite).device == "cpu":
+        return finite, _choose_tree(finite, lambda: step(grads), skip)
+    return finite, select_tree(finite, step(map_tree(lambda g: pointwise.where(finite, g, 0), grads)), skip())
 
 
 @picklable
@@ -35,7 +51,7 @@ def multi_steps(rule: Rule, every: int) -> Rule:
     every = check_count(every, "multi_steps: every")
 
     def start(params: Any) -> Any:
-        return State(zero_step_count(flatten(params)[0]), {"sum": map_tree(zeros_like, params)}), rule.start(params)
+        return State(zero_step_count(flatten(params)[0]), {"sum": map_tree(zero_update, params)}), rule.start(params)
 
     def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, Any]:
         mine, inner = check_state_pair(state, "multi_steps")
@@ -44,10 +60,10 @@ def multi_steps(rule: Rule, every: int) -> Rule:
 
         def step() -> Any:
             updates, after = rule.advance(map_tree(lambda a: a / every, added), inner, params, extra)
-            return updates, map_tree(zeros_like, params), after
+            return updates, map_tree(zero_update, params), after
 
         def wait() -> Any:
-            return map_tree(zeros_like, params), added, inner
+            return map_tree(zero_update, params), added, inner
 
         updates, total, after = _choose_tree(pointwise.equal(t % every, 0), step, wait)
         return updates, (State(t, {"sum": total}), after)
@@ -73,17 +89,14 @@ def apply_if_finite(rule: Rule) -> Rule:
 
     def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, Any]:
         mine, inner = check_state_pair(state, "apply_if_finite")
-        good: Any = True
-        for g in flatten(grads)[0]:
-            good = pointwise.logical_and(good, every_one(pointwise.isfinite(g)))
 
         def skip() -> Any:
-            return map_tree(zeros_like, params), inner, pointwise.add(mine.steps, 1)
+            return map_tree(zero_update, params), inner, pointwise.add(mine.steps, 1)
 
-        def step() -> Any:
+        def step(grads: Any) -> Any:
             return *rule.advance(grads, inner, params, extra), mine.steps
 
-        updates, after, skipped = _choose_tree(good, step, skip)
+        _, (updates, after, skipped) = step_if_finite(grads, step, skip)
         return updates, (State(skipped, {}), after)
 
     return Rule("apply_if_finite", start, advance, split_around(rule, apply_if_finite), 1 + rule.joint_folds)

@@ -15,7 +15,7 @@ from ...errors import ArgumentError
 from ...ops.dispatch import as_value
 from ...ops.elementwise import pointwise
 from ...ops.shape.reshaping import astype
-from ..leaves import cast_like, check_rate, check_setting, check_settings, is_zero, zero_step_count
+from ..leaves import cast_like, check_rate, check_setting, check_settings, is_zero, widen, zero_step_count
 from ..rule import Rule, State, check_state, named_chain, stateless_rule
 from .masking import masked
 
@@ -53,7 +53,7 @@ def scale_by_learning_rate(lr: Any) -> Rule:
     def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, State]:
         state = check_state(state, "learning rate")
         now = -as_value(lr(state.steps))
-        updates = map_tree(lambda g, p: as_value(pointwise.multiply(cast_like(now, p), g)), grads, params)
+        updates = map_tree(lambda g: as_value(pointwise.multiply(cast_like(now, widen(g)), widen(g))), grads)
         return updates, State(pointwise.add(state.steps, 1), {})
 
     def split(params: Any, state: Any) -> list[tuple[Rule, Any]]:
@@ -148,6 +148,7 @@ def reduce_on_plateau(
         if extra.get("value") is None:
             raise ArgumentError("reduce_on_plateau: wants the loss: update(grads, state, params, value=loss).")
         slots = update_plateau(state.slots, extra["value"])
-        return map_tree(lambda g: as_value(cast_like(slots["scale"], g) * g), grads), State((), slots)
+        updates = map_tree(lambda g: as_value(cast_like(slots["scale"], widen(g)) * widen(g)), grads)
+        return updates, State((), slots)
 
     return Rule("reduce_on_plateau", start, advance)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.backends import is_array
+from ...arrays.backends import is_array, namespace_on
 from ...arrays.scope import current_scope
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...arrays.tensor import Tensor
@@ -126,15 +126,17 @@ def stage_fori(start: Any, stop: Any, body: Callable[[Any, Any], Any], carry: Lo
         numbers = np.arange(*(to_int(x, f"{carry.what}: {name}") for x, name in ((start, "lower"), (stop, "upper"))))
         step = lambda c, i: (body(i, c), None)  # noqa: E731
         return stage_scan(carry.what, step, carry, [numbers], None, len(numbers), False, counts=True)[0]
-    first, last = (_as_count(x, f"{carry.what}: {name}") for x, name in ((start, "lower"), (stop, "upper")))
+    specs = [*(spec_of(x) for x in (start, stop) if isinstance(x, Value)), *carry.specs]
+    xp = namespace_on(next((s.device for s in specs if s.device != "cpu"), "cpu"))
+    first, last = (_as_count(xp, x, f"{carry.what}: {name}") for x, name in ((start, "lower"), (stop, "upper")))
     # the bounds are not known: the counter is part of the carry
     counting = LoopCarry(carry.what, (first, unflatten(carry.structure, carry.leaves)))
     found = stage_while(lambda c: pointwise.less(c[0], last), lambda c: (c[0] + 1, body(c[0], c[1])), counting)
     return found[1]
 
 
-def _as_count(x: Any, what: str) -> Any:
-    return astype(x, _COUNT_DTYPE) if isinstance(check_integer(x, what), Value) else np.asarray(x, _COUNT_DTYPE)
+def _as_count(xp: Any, x: Any, what: str) -> Any:
+    return astype(x, _COUNT_DTYPE) if isinstance(check_integer(x, what), Value) else xp.asarray(x, _COUNT_DTYPE)
 
 
 def stage_branch(what: str, names: Sequence[str], which: Any, functions: Sequence[Callable[..., Any]],

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ...vocabulary import is_half
+from .half_types import HALF_BITS, narrow_half, widen_half
 from .ir_builder import IRBuilder
 from .vector_types import IRValue, llvm_element_type, llvm_type, type_suffix
 
@@ -32,10 +34,12 @@ def emit_address(
 def emit_load(
     builder: IRBuilder, address: str, dtype: np.dtype[Any], mask: str | None = None, missing: Number = 1
 ) -> IRValue:
-    """Load contiguous elements. Under a mask, those outside are not accessed; they become `missing`, which is one
-    where even an integer division by it must be safe.
+    """Load contiguous elements, half dtypes as float32. Under a mask, those outside are not accessed; they become
+    `missing`, which is one where even an integer division by it must be safe.
     """
     kind = llvm_type(dtype, builder.lanes, True)
+    if is_half(dtype):
+        return widen_half(builder, emit_load(builder, address, HALF_BITS, mask, missing), dtype.name)
     if mask is None:
         return _from_memory(builder, builder.assign(f"load {kind}, ptr {address}, align {dtype.itemsize}"), dtype)
     return _emit_masked_load(builder, "load", f"ptr {address}", dtype, mask, missing)
@@ -43,6 +47,8 @@ def emit_load(
 
 def emit_gather(builder: IRBuilder, addresses: str, dtype: np.dtype[Any], mask: str | None) -> IRValue:
     """Load each lane from its own address."""
+    if is_half(dtype):
+        return widen_half(builder, emit_gather(builder, addresses, HALF_BITS, mask), dtype.name)
     return _emit_masked_load(builder, "gather", f"<{builder.lanes} x ptr> {addresses}", dtype, mask, 1)
 
 
@@ -60,6 +66,9 @@ def _emit_masked_load(
 
 
 def emit_store(builder: IRBuilder, value: IRValue, address: str, dtype: np.dtype[Any], mask: str | None = None) -> None:
+    if is_half(dtype):
+        emit_store(builder, narrow_half(builder, value, dtype.name), address, HALF_BITS, mask)
+        return
     kind, name = llvm_type(dtype, builder.lanes, True), _to_memory(builder, value, dtype)
     if mask is None:
         builder.emit(f"store {kind} {name}, ptr {address}, align {dtype.itemsize}")
@@ -88,6 +97,9 @@ def _emit_pieces(builder: IRBuilder, value: str, address: str, dtype: np.dtype[A
 
 def emit_scatter(builder: IRBuilder, value: IRValue, addresses: str, dtype: np.dtype[Any], mask: str | None) -> None:
     """Store each lane to its own address."""
+    if is_half(dtype):
+        emit_scatter(builder, narrow_half(builder, value, dtype.name), addresses, HALF_BITS, mask)
+        return
     place = f"<{builder.lanes} x ptr> {addresses}"
     _emit_masked_store(builder, "scatter", _to_memory(builder, value, dtype), place, dtype, mask)
 

@@ -31,7 +31,8 @@ def llvm_element_type(dtype: np.dtype[Any], in_memory: bool = False) -> str:
     """The LLVM type of one element; booleans are single bits, but bytes in memory."""
     if dtype.kind == "b":
         return "i8" if in_memory else "i1"
-    return _FLOATS[dtype.itemsize] if dtype.kind == "f" else _INTEGERS[dtype.itemsize]
+    # half dtypes are bits: see `half_types`
+    return _FLOATS[dtype.itemsize] if dtype.kind == "f" and dtype.itemsize > 2 else _INTEGERS[dtype.itemsize]
 
 
 def type_suffix(element: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from ...loop_ir import KernelLine, Store
 from ...schedule.domain import Domain
 from ..builder.function_text import FunctionText, OpenLoop
+from ..builder.half_types import round_to_half
 from ..builder.ir_builder import IRBuilder
 from ..builder.vector_types import IRValue
 from .access import BufferAccess, ElementRef
@@ -85,6 +86,8 @@ class LineValues:
         args = [value(a) for a in line.args]
         if line.kind == "gather":
             return self._emit_gather(builder, line, args, counters, mask)
+        if line.kind == "cast" and line.narrow:
+            return round_to_half(builder, args[0], line.narrow)
         if line.kind == "cast":
             return builder.cast(args[0], line.dtype)
         return self._emit_kernel(builder, line, args)

@@ -13,6 +13,7 @@ from ...schedule.domain import Domain
 from ...schedule.row_plan import count_phases, plan_rows
 from ...target import Limits
 from ...varying import identities
+from ...vocabulary import value_dtype
 from ..builder.function_text import FunctionText
 from ..program.parallel_call import render_block
 from .access import BufferAccess, ElementRef
@@ -175,7 +176,7 @@ class _Renderer:
             emit_store_of(self.values, builder, store, value, indices, counters, None)
         else:
             place = ElementRef(store.buffer, self.domain.strides(store.strides)[:rows], store.offset, counters)
-            self.access.store(builder, builder.cast(value, store.buffer.dtype), place, None)
+            self.access.store(builder, builder.cast(value, value_dtype(store.buffer.dtype)), place, None)
 
     def _fill_with_identity(self, store: Store) -> None:
         """Fill the target of a fold with its identity."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ...loop_ir import KernelLine, Store
 from ...varying import Varying
+from ...vocabulary import value_dtype
 from ..builder.function_text import OpenLoop
 from ..builder.ir_builder import IRBuilder
 from ..builder.memory import emit_lane_mask
@@ -257,7 +258,7 @@ def emit_store_of(
     place = values.element_ref(store, counters)
     if store.args:
         place = values.shift_by_indices(builder, store, place, indices)
-    value = builder.cast(value, store.buffer.dtype)
+    value = builder.cast(value, value_dtype(store.buffer.dtype))
     if store.word:
         builder.dtype = store.buffer.dtype
         value = getattr(builder, store.word)(values.access.load(builder, place, mask), value)

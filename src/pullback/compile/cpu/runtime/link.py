@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import platform
 import sys
 import sysconfig
 from collections.abc import Sequence
@@ -110,6 +111,14 @@ def vector_bytes() -> int:
     """The width of this machine's vectors in bytes."""
     features = _initialized_llvm().get_host_cpu_features()
     return 64 if features.get("avx512f") else 32 if features.get("avx2") else 16
+
+
+@functools.cache
+def converts_float16() -> bool:
+    """Whether this machine has instructions between float16 and float32: without them LLVM calls a library."""
+    return platform.machine().lower() in ("arm64", "aarch64") or bool(
+        _initialized_llvm().get_host_cpu_features().get("f16c")
+    )
 
 
 def link(text: str, names: list[str], numbers: Sequence[int] = (), effort: Any = None) -> LinkedCode:

@@ -68,9 +68,10 @@ def write_vector(
     known: Known,
     folds: Sequence[Accumulation] = (),
     held: Mapping[int, tuple[str, bool]] = MappingProxyType({}),
+    kept: Mapping[int, str] = MappingProxyType({}),
 ) -> list[str]:
     """Statements for `width` points along a group: loads, values, stores, and folds. Loads that are `held` have a
-    vector, and maybe were loaded before.
+    vector, and maybe were loaded before; lines that are `kept` have a place.
     """
     head, loaded = _load_vectors(writer, group, width, at, writer.needed_lines(targets, known), held)
     tail: list[str] = []
@@ -85,6 +86,7 @@ def write_vector(
             tail.append(f"{writer.vector_at(store, at, width)} = {name};")
         else:
             body += writer.store(store, known, inside)
+    body += [f"{place} = {known[key].name};" for key, place in kept.items()]
     body += [f"{x.total} = {fold_text(x.fold, x.total, known[id(x.line)].name)};" for x in folds]
     if width == 1:
         return [*head, *body, *tail]

@@ -1,4 +1,5 @@
-"""Kernels that fold rows: a part of a warp, a warp or a block has a row, and keeps in registers what phases share.
+"""Kernels that fold rows: a part of a warp, a warp or a block has a row, and keeps near what phases share: in
+registers, or what is too long for them in shared memory.
 
 Folds are made by each thread, then by exchange between threads, always in the same order. What is also folded over the
 rows is first folded by each thread over the rows it takes; its sums are partial ones, for a second launch.
@@ -7,9 +8,10 @@ rows is first folded by each thread over the rows it takes; its sums are partial
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...loop_ir import Buffer, Kernel, KernelLine, Store
+from ...schedule.arena import round_up
 from ...vocabulary import value_dtype
 from ..words import CudaValue, c_type
 from .grid import Grid, count_blocks, is_injective
@@ -38,6 +40,9 @@ MAX_UNROLLED_LINES = 1024
 #: them, so that one computes while another loads.
 KEPT_BYTES = 256
 BLOCK_KEPT_BYTES = 64 << 10
+#: Bytes of shared memory in which a block keeps what registers cannot: nearly all that a block may have. Several phases
+#: then read a long row once from far memory.
+SHARED_KEPT_BYTES = 220 << 10
 MAX_THREADS = 1024
 #: Bytes of registers for sums over the rows that a thread takes.
 MAX_SUMS_BYTES = 128
@@ -114,6 +119,18 @@ def choose_shape(grid: Grid, summing: bool) -> RowShape:
     return RowShape(threads, beside, width, count_blocks(vectors, threads), count, length)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kept:
+    """A load that a thread keeps for later phases, and the line that takes its place when it is computed. In registers,
+    `name` is that of the vectors of all items; in shared memory, of the vector of an item, which is at `place`.
+    """
+
+    load: KernelLine
+    successor: KernelLine | None
+    name: str
+    place: str = ""
+
+
 class _RowWriter:
     """The function of a kernel while it is written."""
 
@@ -136,12 +153,15 @@ class _RowWriter:
     def render(self) -> FunctionLaunch:
         shape, writer = self.shape, self.writer
         split, at = writer.split_counter(self.grid.groups_on(ROWS), "row")
-        kept = [f"Vec<{stored_type(x)}, {shape.width}> {name}[{shape.items}];" for x, name in self.kept.values()]
+        kept = [f"{self._vector_type(x)} {x.name}[{shape.items}];" for x in self.kept if not x.place]
+        shared_bytes = sum(self._row_bytes(x.load) for x in self.kept if x.place)
         known: Known = {}
         phases = [text for phase in range(self.phases) for text in self._phase(phase, known, at)]
         inner = [*self._row_text("first" if self.sums else f"(I)blockIdx.x * {shape.beside}"), *split, *kept, *phases]
         body = self._loop_over_rows(inner) if self.sums else inner
-        return writer.finish(body, (self.blocks, 1), (shape.threads, shape.beside))
+        if shared_bytes:
+            body = ["extern __shared__ Vec<double, 2> kept[];", *body]
+        return replace(writer.finish(body, (self.blocks, 1), (shape.threads, shape.beside)), shared_bytes=shared_bytes)
 
     @property
     def is_guarded(self) -> bool:
@@ -234,27 +254,60 @@ class _RowWriter:
         """Lines that differ along the row, and are computed in a phase."""
         return [x for x in self.writer.needed_lines(self._targets(phase), self._fold_values()) if self.varies(x)]
 
-    def _choose_kept(self) -> dict[int, tuple[KernelLine, str]]:
-        """Loads that several phases need, while registers hold them."""
+    def _repeated_loads(self) -> list[KernelLine]:
+        """Loads along the row that several phases need; of a vector, with neighbours in memory."""
         uses: dict[int, int] = {}
-        copies = 0
-        for phase in range(self.phases):
-            lines = self._lines_along(phase)
-            copies += len(lines) * self.shape.items * self.shape.width
-            for line in lines:
-                uses[id(line)] = uses.get(id(line), 0) + (line.kind == "load")
-        if copies > MAX_UNROLLED_LINES:
-            return {}
-        room = min(KEPT_BYTES, BLOCK_KEPT_BYTES // (self.shape.threads * self.shape.beside))
-        found: dict[int, tuple[KernelLine, str]] = {}
-        for line in (x for x in self.grid.lines if uses.get(id(x), 0) > 1):
-            size = self.shape.items * self.shape.width * max(4, line.dtype.itemsize)
-            # a vector has neighbours in memory
-            is_vector = self.shape.width == 1 or self.grid.stride(line, len(self.grid.groups) - 1) == 1
-            if size <= room and is_vector:
+        for line in (x for phase in range(self.phases) for x in self._lines_along(phase) if x.kind == "load"):
+            uses[id(line)] = uses.get(id(line), 0) + 1
+        last = len(self.grid.groups) - 1
+        repeated = [x for x in self.grid.lines if uses.get(id(x), 0) > 1]
+        return [x for x in repeated if self.shape.width == 1 or self.grid.stride(x, last) == 1]
+
+    def _choose_kept(self) -> list[_Kept]:
+        """Loads that several phases need, while registers hold them, or else shared memory: each thread reads what it
+        has written itself.
+        """
+        each, shape = self.shape.items * self.shape.width, self.shape
+        unrolls = sum(len(self._lines_along(phase)) for phase in range(self.phases)) * each <= MAX_UNROLLED_LINES
+        room = min(KEPT_BYTES, BLOCK_KEPT_BYTES // (shape.threads * shape.beside)) if unrolls else 0
+        shared = SHARED_KEPT_BYTES if shape.threads > 32 else 0
+        found: list[_Kept] = []
+        for line in self._repeated_loads():
+            size, kind = each * max(4, line.dtype.itemsize), stored_type(line)
+            if size <= room:
                 room -= size
-                found[id(line)] = line, f"k{len(found)}"
+                found.append(_Kept(line, self._find_successor(line), f"k{len(found)}"))
+            elif self._row_bytes(line) <= shared:
+                start = f"reinterpret_cast<{kind}*>(kept + {(SHARED_KEPT_BYTES - shared) // 16})"
+                shared -= self._row_bytes(line)
+                place = f"*reinterpret_cast<Vec<{kind}, {shape.width}>*>({start} + j)"
+                found.append(_Kept(line, self._find_successor(line), f"k{len(found)}", place))
         return found
+
+    def _find_successor(self, load: KernelLine) -> KernelLine | None:
+        """The last line computed from a load that makes it superfluous in all later phases: it takes the load's place,
+        and is computed once.
+        """
+        if stored_type(load) != c_type(value_dtype(load.dtype)):
+            return None  # it is kept as it lies in memory, which would round what is computed
+        lines = [self._lines_along(phase) for phase in range(self.phases)]
+        for line in reversed(self.grid.lines):
+            used = [phase for phase in range(self.phases) if line in lines[phase]]
+            if line.kind != "apply" or line.dtype != load.dtype or len(used) < 2:
+                continue
+            known = {**self._fold_values(), id(line): CudaValue("", line.dtype)}
+            later = [
+                x for p in range(used[0] + 1, self.phases) for x in self.writer.needed_lines(self._targets(p), known)
+            ]
+            if load in lines[used[0]] and load not in later:
+                return line
+        return None
+
+    def _vector_type(self, x: _Kept) -> str:
+        return f"Vec<{stored_type(x.load)}, {self.shape.width}>"
+
+    def _row_bytes(self, line: KernelLine) -> int:
+        return round_up(self.shape.length * line.dtype.itemsize, 16)
 
     def _fold_values(self) -> Known:
         """Folds, as if they were known: what they are computed from belongs to an earlier phase."""
@@ -295,22 +348,38 @@ class _RowWriter:
         split, further = writer.split_counter(along, "j")
         needed = {id(x) for x in writer.needed_lines(targets, known)}
         item = 0 if shape.items == 1 else "item"
-        held = {key: (f"{name}[{item}]", key in self.fetched) for key, (_, name) in self.kept.items()}
         stores, inner = self._stores(phase, along=True), dict(known)
+        held, kept = dict[int, tuple[str, bool]](), dict[int, str]()
+        head, tail = list[str](), list[str]()
+        for x in self.kept:
+            vector = x.name if x.place else f"{x.name}[{item}]"
+            element = f"{vector}.v[{'u' if shape.width > 1 else 0}]"
+            held[id(x.load)] = vector, id(x.load) in self.fetched
+            is_new = id(x.load) in needed and id(x.load) not in self.fetched
+            if id(x.successor) in self.fetched:
+                inner[id(x.successor)] = CudaValue(element, x.load.dtype)
+            elif id(x.successor) in needed:
+                kept[id(x.successor)] = element
+            if x.place and needed & {id(x.load), id(x.successor)}:
+                head.append(f"{self._vector_type(x)} {x.name}{'' if is_new else f' = {x.place}'};")
+                tail += [f"{x.place} = {x.name};"] if is_new or id(x.successor) in kept else []
         group = along[-1] if along else 0
         number = f"{item} * {shape.width} + u" if shape.width > 1 else item
         own = [self.sums[id(s)] for s in stores if s.word]
         folds = [Accumulation(total, fold, fold.args[0]) for total, fold in totals]
         folds += [Accumulation(f"{name}[{number}]", s, s.line) for s, name in own]
         plain = [s for s in stores if not s.word]
-        text = write_vector(writer, group, shape.width, {**at, **further}, targets, plain, inner, folds, held)
-        self.fetched |= needed & set(self.kept)
+        text = write_vector(writer, group, shape.width, {**at, **further}, targets, plain, inner, folds, held, kept)
+        text = [*head, *text, *tail]
+        self.fetched |= needed & {id(line) for x in self.kept for line in (x.load, x.successor)}
         guards = [*(["owns"] if self.is_guarded else []), *([] if shape.is_whole else [f"j < {shape.length}"])]
         guarded = [f"if ({' && '.join(guards)}) {{", *("  " + x for x in text), "}"] if guards else text
         if shape.items == 1:
             return ["{", f"  const I j = {self._element(0)};", *("  " + x for x in (*split, *guarded)), "}"]
         return [
-            "#pragma unroll" if self.kept or self.sums else f"#pragma unroll {self._unroll(phase)}",
+            "#pragma unroll"
+            if self.sums or any(not x.place for x in self.kept)
+            else f"#pragma unroll {self._unroll(phase)}",
             f"for (int item = 0; item < {shape.items}; ++item) {{",
             f"  const I j = {self._element('item')};",
             *("  " + x for x in (*split, *guarded)),

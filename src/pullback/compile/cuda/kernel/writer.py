@@ -24,7 +24,8 @@ Known = dict[int, CudaValue]
 @dataclass(frozen=True, slots=True)
 class FunctionLaunch:
     """A function's parameters and body, the buffers that its parameters point to, and its sizes. If it is `wide`, a
-    thread has all the registers it can use, for loads under way, though fewer threads run at once.
+    thread has all the registers it can use, for loads under way, though fewer threads run at once. `shared_bytes` are
+    those of shared memory beside what the body declares.
     """
 
     parameters: tuple[str, ...]
@@ -33,6 +34,7 @@ class FunctionLaunch:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     wide: bool = False
+    shared_bytes: int = 0
 
     @property
     def text(self) -> str:

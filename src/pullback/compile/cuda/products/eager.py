@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ....arrays.spec import Spec
 from ....settings import get_matmul_precision
 from ...loop_ir import Buffer, Layout, Product, contiguous_layout
 from ..launch_plan import LibraryProduct
 from ..runtime import driver, link
+from ..runtime.recycling import ResultArrays
 from .library import LibraryError, can_take
 
+
+class EagerProduct:
+    """A product of matrices that lie as others did."""
+
+    def __init__(self, machine: driver.Driver, shape: tuple[int, ...], dtype: Any, launch: Callable[..., None]) -> None:
+        cupy = sys.modules["cupy"]
+        self._machine, self._launch, self._dtype = machine, launch, dtype
+        self._take = ResultArrays(cupy, shape, dtype, math.prod(shape) * dtype.itemsize).take
+        self._current_stream = cupy.cuda.get_current_stream
+
+    def with_shape(self, shape: tuple[int, ...]) -> EagerProduct:
+        """The same product with a result of another shape."""
+        return EagerProduct(self._machine, shape, self._dtype, self._launch)
+
+    def run(self, left: int, right: int) -> Any:
+        """The product of matrices at these addresses."""
+        machine, stream = self._machine, self._current_stream().ptr
+        out, address = self._take(stream)
+        # calls that share a workspace stay together on their stream
+        with machine.lock_of(stream):
+            self._launch(address, left, right, machine.workspace_of(stream), stream)
+        return out
+
+
 #: Plans by what determines them; None where the library cannot take the matrices.
-_plans: dict[Any, tuple[Any, tuple[int, ...], Callable[..., None]] | None] = {}
+_plans: dict[Any, EagerProduct | None] = {}
 _MAX_PLANS = 1 << 12
 
 
@@ -24,30 +51,57 @@ def multiply_matrices(x: Any, y: Any) -> Any:
 
     The algorithm follows from the matrices alone, so a product has the same bits whenever it is made.
     """
+    plan = _find_plan(x, y)
+    if plan is None or sys.modules["cupy"].cuda.runtime.getDevice() != x.data.device_id:
+        return None
+    return plan.run(x.data.ptr, y.data.ptr)
+
+
+def bind_product(specs: Sequence[Spec]) -> Callable[[Any, Any], Any] | None:
+    """`multiply_matrices` for arrays of these specs on the current device, which looks at them as little as possible;
+    it returns None where that does. Many matrices times one are a single product over all rows.
+    """
+    a, b = specs
+    if a.dtype != b.dtype or min(a.ndim, b.ndim) < 2 or not a.size:
+        return None
+    is_flat = b.ndim == 2 < a.ndim
+    rows, shape = (math.prod(a.shape[:-1]), a.shape[-1]), (*a.shape[:-1], b.shape[-1])
+    known: dict[Any, EagerProduct | None] = {}
+
+    def multiply(x: Any, y: Any) -> Any:
+        at, beside, lies = x.data.ptr, y.data.ptr, x._c_contiguous
+        # contiguous memory has one choice of strides
+        if (lies or x._f_contiguous) and (y._c_contiguous or y._f_contiguous):
+            key: Any = lies, y._c_contiguous, (at & 15, beside & 15), get_matmul_precision()
+        else:
+            key = x.strides, y.strides, (at & 15, beside & 15), get_matmul_precision()
+        try:
+            plan = known[key]
+        except KeyError:
+            flattened = is_flat and lies
+            plan = _find_plan(x.reshape(rows) if flattened else x, y)
+            known[key] = plan = plan.with_shape(shape) if flattened and plan is not None else plan
+        return None if plan is None else plan.run(at, beside)
+
+    return multiply
+
+
+def _find_plan(x: Any, y: Any) -> EagerProduct | None:
     left, right = x.data, y.data
-    at, beside = left.ptr, right.ptr
     key = (
-        left.device_id, right.device_id, x.shape, x.strides, y.shape, y.strides, x.dtype, y.dtype, at & 15, beside & 15,
-        get_matmul_precision(),
+        left.device_id, right.device_id, x.shape, x.strides, y.shape, y.strides, x.dtype, y.dtype, left.ptr & 15,
+        right.ptr & 15, get_matmul_precision(),
     )  # fmt: skip
     try:
-        plan = _plans[key]
+        return _plans[key]
     except KeyError:
         if len(_plans) >= _MAX_PLANS:
             _plans.clear()
         plan = _plans[key] = _make_plan(x, y)
-    cupy = sys.modules["cupy"]
-    if plan is None or cupy.cuda.runtime.getDevice() != left.device_id:
-        return None
-    machine, shape, launch = plan
-    out, stream = cupy.ndarray(shape, x.dtype), cupy.cuda.get_current_stream().ptr
-    # calls that share a workspace stay together on their stream
-    with machine.lock_of(stream):
-        launch(out.data.ptr, at, beside, machine.workspace_of(stream), stream)
-    return out
+        return plan
 
 
-def _make_plan(x: Any, y: Any) -> tuple[Any, tuple[int, ...], Callable[..., None]] | None:
+def _make_plan(x: Any, y: Any) -> EagerProduct | None:
     if x.dtype != y.dtype or x.data.device_id != y.data.device_id or min(x.ndim, y.ndim) < 2 or link.why_unavailable():
         return None
     batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
@@ -64,7 +118,7 @@ def _make_plan(x: Any, y: Any) -> tuple[Any, tuple[int, ...], Callable[..., None
     alignments = (16, *(_alignment(a.data.ptr) for a in (x, y)))
     try:
         action = LibraryProduct(product, tf32=get_matmul_precision() == "tf32")
-        return machine, shape, machine.make_product(action, alignments)
+        return EagerProduct(machine, shape, x.dtype, machine.make_product(action, alignments))
     except LibraryError:
         return None
 

@@ -11,6 +11,7 @@ import functools
 import itertools
 import math
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -124,8 +125,8 @@ def can_take(product: Product) -> bool:
 def _library() -> tuple[Any, ctypes.c_void_p]:
     from cuda.pathfinder import load_nvidia_dynamic_lib
 
-    library = ctypes.CDLL(load_nvidia_dynamic_lib("cublasLt").abs_path)
-    library.cublasLtMatmul.argtypes = [ctypes.c_void_p] * 14 + [ctypes.c_size_t, ctypes.c_void_p]
+    # a product is only put in a queue, which is over sooner than the GIL could be taken again
+    library = ctypes.PyDLL(load_nvidia_dynamic_lib("cublasLt").abs_path)
     library.cublasLtGetVersion.restype = ctypes.c_size_t
     handle = ctypes.c_void_p()
     _check(library.cublasLtCreate(ctypes.byref(handle)))
@@ -169,6 +170,8 @@ class LibraryPlan:
         found = self._propose((*sides, of_out, of_out))
         # another version of the library may propose fewer than were tried
         self._algorithm = (ctypes.c_char * _ALGORITHM_BYTES).from_buffer_copy(found[min(algorithm, len(found) - 1)])
+        self._call = _library()[0].cublasLtMatmul
+        self._of_thread = threading.local()
 
     def _propose(self, alignments: Sequence[int]) -> list[bytes]:
         """Algorithms, the library's best guess first. All of them return the same bits on every run."""
@@ -195,15 +198,25 @@ class LibraryPlan:
         """Run on a stream: addresses of the matrices' first elements, and of `WORKSPACE_BYTES` that nothing else on
         other streams uses meanwhile.
         """
-        library, handle = _library()
+        try:
+            arguments, places = self._of_thread.arguments
+        except AttributeError:
+            arguments, places = self._of_thread.arguments = self._make_arguments()
+        at_first, at_second, at_out, at_workspace, on = places
+        at_first.value, at_second.value = (right, left) if self._swaps else (left, right)
+        at_out.value, at_workspace.value, on.value = out, workspace, stream
+        if status := self._call(*arguments):
+            _check(status)
+
+    def _make_arguments(self) -> tuple[tuple[Any, ...], list[ctypes.c_void_p]]:
+        """The arguments of a call, of which a thread changes some: ctypes converts objects of its own most quickly."""
         a, b, d = self._layouts
-        first, second = (right, left) if self._swaps else (left, right)
-        _check(
-            library.cublasLtMatmul(
-                handle, self._description, ctypes.byref(self._alpha), first, a, second, b, ctypes.byref(self._beta),
-                out, d, out, d, ctypes.byref(self._algorithm), workspace, WORKSPACE_BYTES, stream,
-            )
+        first, second, out, workspace, stream = places = [ctypes.c_void_p() for _ in range(5)]
+        arguments = (
+            _library()[1], self._description, ctypes.byref(self._alpha), first, a, second, b, ctypes.byref(self._beta),
+            out, d, out, d, ctypes.byref(self._algorithm), workspace, ctypes.c_size_t(WORKSPACE_BYTES), stream,
         )  # fmt: skip
+        return arguments, places
 
     def __del__(self) -> None:
         if sys.is_finalizing():

@@ -7,13 +7,14 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ....errors import PullbackError
 from ..launch_plan import LibraryProduct
 from ..products.library import WORKSPACE_BYTES, LibraryPlan, library_version
+from .conditional import ConditionalNodes
 from .nvrtc import compile_parts
 
 #: The file of CUDA's driver.
@@ -52,6 +53,8 @@ class Driver(Protocol):
     #: What compiled code and measured times hold for.
     architecture: str
     machine: str
+    #: The stream that `capture` gives to what it captures.
+    capture_stream: int
 
     def load_module(self, text: str, fast: bool) -> tuple[Any, str]:
         """The text compiled and loaded, and where its machine code came from."""
@@ -87,17 +90,23 @@ class Driver(Protocol):
     def update_graph(self, graph: int, issue: Callable[[int], None]) -> bool:
         """The same again for an older graph of the same launches with other addresses; False if that failed."""
 
-    def move_launch(
-        self,
-        graph: int,
-        number: int,
-        function: Any,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        shared_bytes: int,
-        pointers: Sequence[int],
-    ) -> None:
-        """Give one launch of a graph, by its number among those that `launch` made, other addresses from now on."""
+    def why_no_condition(self, kind: str) -> str:
+        """Why a loop ("repeat") or a branch cannot be a node of a graph, decided by the device; empty if it can."""
+
+    def find_setter(self, name: str) -> Any:
+        """A function that sets a condition (see `conditional.SETTERS`)."""
+
+    def new_condition(self) -> int:
+        """A condition of a node of the graph that is being captured."""
+
+    def add_conditional(self, condition: int, kind: str, bodies: Sequence[Callable[[int], None]]) -> None:
+        """The node: its bodies are captured later, when the graph around them is whole."""
+
+    def pointers_of(self, graph: int) -> list[list[int]]:
+        """The parameters of each launch of a graph, in the order in which `launch` made them."""
+
+    def move_launch(self, graph: int, number: int, pointers: Sequence[int]) -> None:
+        """Give one launch of a graph other parameters from now on."""
 
     @property
     def launch_graph(self) -> Callable[[int, int], None]:
@@ -143,6 +152,17 @@ class _LaunchParameters(ctypes.Structure):
     )
 
 
+class LaunchNode(NamedTuple):
+    """A launch as a node of a graph."""
+
+    handle: int
+    function: Any
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    pointers: tuple[int, ...]
+
+
 class CudaDriver:
     """The `Driver` of a machine with CUDA: its library by ctypes, and CuPy for memory, streams and NVRTC."""
 
@@ -158,7 +178,7 @@ class CudaDriver:
             self.architecture = f"sm_{facts['major']}{facts['minor']}"
             self.machine = f"{facts['name'].decode()}, {self.architecture}"
             handle = ctypes.c_void_p()
-            self._check(self.slow.cuStreamCreate(ctypes.byref(handle), _NON_BLOCKING_STREAM))
+            self.check(self.slow.cuStreamCreate(ctypes.byref(handle), _NON_BLOCKING_STREAM))
         self.capture_stream = handle.value or 0
         self.launch_graph = cupy.cuda.runtime.graphLaunch
         # CuPy's own call of the driver takes integers as they are, which is half of what ctypes costs
@@ -167,10 +187,13 @@ class CudaDriver:
         self.capturing = threading.Lock()
         self.stream_locks: dict[int, threading.RLock] = {}
         # of each executable graph, the graph it was made of, and the nodes of its launches
-        self.graphs: dict[int, tuple[ctypes.c_void_p, list[int]]] = {}
-        self.new_nodes: list[int] = []
+        self.graphs: dict[int, tuple[ctypes.c_void_p, list[LaunchNode]]] = {}
+        self.new_nodes: list[LaunchNode] = []
+        self.conditional = ConditionalNodes(self)
+        self.why_no_condition, self.find_setter = self.conditional.why_not, self.conditional.find_setter
+        self.new_condition, self.add_conditional = self.conditional.new_condition, self.conditional.add
 
-    def _check(self, status: int) -> None:
+    def check(self, status: int) -> None:
         if status:
             text = ctypes.c_char_p()
             self.slow.cuGetErrorString(status, ctypes.byref(text))
@@ -187,15 +210,15 @@ class CudaDriver:
         modules: dict[str, ctypes.c_void_p] = {}
         for names, cubin in parts:
             module = ctypes.c_void_p()
-            self._check(self.slow.cuModuleLoadData(ctypes.byref(module), cubin))
+            self.check(self.slow.cuModuleLoadData(ctypes.byref(module), cubin))
             modules |= dict.fromkeys(names, module)
         return modules, source
 
     def find_function(self, module: Any, name: str, shared_bytes: int) -> int:
         function = ctypes.c_void_p()
-        self._check(self.slow.cuModuleGetFunction(ctypes.byref(function), module[name], name.encode()))
+        self.check(self.slow.cuModuleGetFunction(ctypes.byref(function), module[name], name.encode()))
         if shared_bytes > _PLAIN_SHARED_BYTES:
-            self._check(self.slow.cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED, shared_bytes))
+            self.check(self.slow.cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED, shared_bytes))
         return function.value or 0
 
     def launch(
@@ -215,31 +238,26 @@ class CudaDriver:
             self._recover(error)
             self.launch_kernel(*given)
         if stream == self.capture_stream:
-            self.new_nodes.append(self._newest_node())
+            _, (handle,) = self.capture_state()  # launches of a graph follow each other
+            self.new_nodes.append(LaunchNode(handle, function, grid, block, shared_bytes, tuple(pointers)))
 
-    def _newest_node(self) -> int:
-        """The node that the last launch on the stream of captures became: what the next one waits for."""
+    def capture_state(self) -> tuple[ctypes.c_void_p, list[int]]:
+        """The graph that is being captured, and the nodes that the next one waits for."""
         kind, number, graph = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_void_p()
         nodes, count = ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_size_t()
         found = [ctypes.byref(x) for x in (kind, number, graph, nodes, count)]
-        self._check(self.slow.cuStreamGetCaptureInfo_v2(ctypes.c_void_p(self.capture_stream), *found))
-        assert count.value == 1, "launches of a graph follow each other"
-        return nodes[0] or 0
+        self.check(self.slow.cuStreamGetCaptureInfo_v2(ctypes.c_void_p(self.capture_stream), *found))
+        return graph, [nodes[i] or 0 for i in range(count.value)]
 
-    def move_launch(
-        self,
-        graph: int,
-        number: int,
-        function: Any,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        shared_bytes: int,
-        pointers: Sequence[int],
-    ) -> None:
-        parameters = Parameters(pointers)
-        given = _LaunchParameters(function, *grid, *block, shared_bytes, parameters.address, None, None, None)
-        node = ctypes.c_void_p(self.graphs[graph][1][number])
-        self._check(self.quick.cuGraphExecKernelNodeSetParams_v2(ctypes.c_void_p(graph), node, ctypes.byref(given)))
+    def move_launch(self, graph: int, number: int, pointers: Sequence[int]) -> None:
+        parameters, node = Parameters(pointers), self.graphs[graph][1][number]
+        sizes = *node.grid, *node.block, node.shared_bytes
+        given = _LaunchParameters(node.function, *sizes, parameters.address, None, None, None)
+        place = ctypes.c_void_p(node.handle)
+        self.check(self.quick.cuGraphExecKernelNodeSetParams_v2(ctypes.c_void_p(graph), place, ctypes.byref(given)))
+
+    def pointers_of(self, graph: int) -> list[list[int]]:
+        return [list(node.pointers) for node in self.graphs[graph][1]]
 
     def prepare_launch(self, function: Any, sizes: Sequence[int]) -> Callable[[int, int], None]:
         launch, failure = functools.partial(self.launch_kernel, function, *sizes), self.launch_error
@@ -270,21 +288,23 @@ class CudaDriver:
     def _record(self, issue: Callable[[int], None]) -> ctypes.c_void_p:
         """What is done on the stream of captures, as a graph."""
         graph, stream = ctypes.c_void_p(), ctypes.c_void_p(self.capture_stream)
-        self._check(self.slow.cuStreamBeginCapture_v2(stream, _RELAXED_CAPTURE))
+        self.conditional.waiting.clear()  # of a capture that failed
+        self.check(self.slow.cuStreamBeginCapture_v2(stream, _RELAXED_CAPTURE))
         try:
             issue(self.capture_stream)
         finally:
             status = self.slow.cuStreamEndCapture(stream, ctypes.byref(graph))
-        self._check(status)
+        self.check(status)
+        self.conditional.capture_bodies()
         return graph
 
     def capture(self, issue: Callable[[int], None]) -> int:
         made = ctypes.c_void_p()
         with self.capturing:
-            nodes: list[int] = []
+            nodes: list[LaunchNode] = []
             self.new_nodes = nodes
             graph = self._record(issue)
-        self._check(self.slow.cuGraphInstantiateWithFlags(ctypes.byref(made), graph, ctypes.c_ulonglong(0)))
+        self.check(self.slow.cuGraphInstantiateWithFlags(ctypes.byref(made), graph, ctypes.c_ulonglong(0)))
         handle = made.value or 0
         self.graphs[handle] = graph, nodes
         return handle
@@ -292,10 +312,16 @@ class CudaDriver:
     def update_graph(self, graph: int, issue: Callable[[int], None]) -> bool:
         found = _UpdateResult()
         with self.capturing:
+            nodes: list[LaunchNode] = []
+            self.new_nodes = nodes
             new = self._record(issue)
         status = self.slow.cuGraphExecUpdate_v2(ctypes.c_void_p(graph), new, ctypes.byref(found))
         self.slow.cuGraphDestroy(new)
-        return not status
+        if status:
+            return False
+        of, before = self.graphs[graph]
+        self.graphs[graph] = of, [a._replace(pointers=b.pointers) for a, b in zip(before, nodes, strict=True)]
+        return True
 
     def destroy_graph(self, graph: int) -> None:
         if not sys.is_finalizing():
@@ -304,12 +330,12 @@ class CudaDriver:
 
     def read(self, address: int, count: int, stream: int) -> bytes:
         found = ctypes.create_string_buffer(count)
-        self._check(
+        self.check(
             self.slow.cuMemcpyDtoHAsync_v2(
                 found, ctypes.c_uint64(address), ctypes.c_size_t(count), ctypes.c_void_p(stream)
             )
         )
-        self._check(self.slow.cuStreamSynchronize(ctypes.c_void_p(stream)))
+        self.check(self.slow.cuStreamSynchronize(ctypes.c_void_p(stream)))
         return found.raw
 
     def write(self, address: int, data: bytes, stream: int) -> None:
@@ -319,7 +345,7 @@ class CudaDriver:
         for start in range(0, len(data), unit):
             value = int.from_bytes(data[start : start + unit], "little")
             place = ctypes.c_uint64(address + start)
-            self._check(fill(place, ctypes.c_uint(value), ctypes.c_size_t(1), on))
+            self.check(fill(place, ctypes.c_uint(value), ctypes.c_size_t(1), on))
 
     def fill(self, address: int, value: int, count: int, stream: int) -> None:
         self.cupy.cuda.runtime.memsetAsync(address, value, count, stream)

@@ -31,10 +31,12 @@ def make_launch(
     sizes: Sequence[int],
     inputs: int,
     results: Sequence[tuple[tuple[int, ...], np.dtype[Any]]],
+    grid: Sequence[int] | None = None,
 ) -> Callable[..., list[Any] | None]:
     """A function of arrays that launches a kernel whose parameters are pointers to them, pointers to its results, and
-    sizes, of which the first is the number of elements. It returns the results, of which the first may be given as
-    memory to write to; None if an array is not contiguous.
+    sizes. It returns the results, of which the first may be given as memory to write to; None if an array is not
+    contiguous. `grid` are the sizes of the launch (`Driver.prepare_launch`); without them the first size is the number
+    of elements, over which a line of blocks walks.
     """
     import cupy
 
@@ -42,9 +44,9 @@ def make_launch(
     with cupy.cuda.Device(device):
         module, _ = driver.load_module(text, False)
         function = driver.find_function(module, name, 0)
-    blocks = min(-(-sizes[0] // _THREADS), _MAX_BLOCKS)
+    grid = grid or (min(-(-sizes[0] // _THREADS), _MAX_BLOCKS), 1, 1, _THREADS, 1, 1, 0)
     of_thread = _OfThread(inputs + len(results), sizes)
-    launch_on = driver.prepare_launch(function, (blocks, 1, 1, _THREADS, 1, 1, 0))
+    launch_on = driver.prepare_launch(function, grid)
     current_stream, current_device = cupy.cuda.get_current_stream, cupy.cuda.runtime.getDevice
     take, *others = [ResultArrays(cupy, shape, t, math.prod(shape) * t.itemsize).take for shape, t in results]
 

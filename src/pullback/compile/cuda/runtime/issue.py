@@ -13,16 +13,12 @@ from ....errors import IndexingError
 from ...loop_ir import Buffer, Loop, Steps
 from ..launch_plan import Action, Choice, CudaCode, HostCall, Launch, LaunchPlan, LibraryProduct, NestedPlans
 from .addresses import Addresses
+from .conditional import Issue, add_branch, add_while
 from .driver import Driver
 
 #: A loop is written out in a graph up to so many launches; beyond, its rounds are launched one by one.
 MAX_UNROLLED = 8192
 
-#: A graph is changed, rather than made again, if no more launches than these lie elsewhere.
-MAX_MOVED = 32
-
-#: What is done on a stream.
-Issue = Callable[[int], None]
 #: A part of a recorded plan: a graph, or what Python does on a stream between two of them.
 Part = Any
 
@@ -35,6 +31,8 @@ class PlanIssuer:
         self.module, self.source = driver.load_module(code.text, fast)
         self._functions: dict[tuple[str, int], Any] = {}
         self._products: dict[Any, Callable[..., None]] = {}
+        #: The addresses that products of the library use in the graph that was captured last.
+        self.product_places: list[int] = []
 
     def run(self, plan: LaunchPlan, steps: Steps, at: Addresses, stream: int) -> None:
         """Carry out a plan action by action."""
@@ -51,6 +49,8 @@ class PlanIssuer:
                 self.run_action(part, steps, at, stream)
         elif isinstance(action, HostCall):
             action.step.run(lambda buffer: self._flat_array(buffer, at))
+        elif stream == self.driver.capture_stream and action.loop.kind != "iterate":
+            self._add_node(action, steps, at, stream)
         else:
             for part in self._loop_parts(action, steps, at, graphs=False):
                 self.run_part(part, stream)
@@ -68,9 +68,10 @@ class PlanIssuer:
     def record(self, plan: LaunchPlan, steps: Steps, at: Addresses) -> list[Part]:
         """The parts of a plan: graphs of what the device does by itself, and functions of the stream between them."""
         parts: list[Part] = []
-        for actions in _split_at_host(plan.actions):
+        for actions in _split_at_host(plan.actions, self.driver):
             first = actions[0]
-            if is_capturable(first):
+            if not why_on_host(first, self.driver):
+                self.product_places.clear()
                 parts.append(self.driver.capture(self._issuer_of(actions, steps, at)))
             elif isinstance(first, NestedPlans):
                 parts += self._loop_parts(first, steps, at, graphs=True)
@@ -80,7 +81,8 @@ class PlanIssuer:
 
     def update(self, parts: Sequence[Part], plan: LaunchPlan, steps: Steps, at: Addresses) -> bool:
         """Whether the one graph that a plan was recorded as has been given other addresses."""
-        (actions,) = _split_at_host(plan.actions)
+        (actions,) = _split_at_host(plan.actions, self.driver)
+        self.product_places.clear()
         return self.driver.update_graph(parts[0], self._issuer_of(actions, steps, at))
 
     def _issuer_of(self, actions: Sequence[Action], steps: Steps, at: Addresses) -> Callable[[int], None]:
@@ -91,13 +93,8 @@ class PlanIssuer:
         return issue
 
     def _launch(self, x: Launch, at: Addresses, stream: int) -> None:
-        self.driver.launch(self.function_of(x), x.grid, x.block, x.shared_bytes, _pointers_of(x, at), stream)
-
-    def move_launch(self, graph: int, number: int, x: Launch, at: Addresses) -> None:
-        """Give a launch of a graph other addresses."""
-        self.driver.move_launch(
-            graph, number, self.function_of(x), x.grid, x.block, x.shared_bytes, _pointers_of(x, at)
-        )
+        pointers = [at.of(b) + by * b.dtype.itemsize for b, by in zip(x.buffers, x.shifts, strict=True)]
+        self.driver.launch(self.function_of(x), x.grid, x.block, x.shared_bytes, pointers, stream)
 
     def function_of(self, x: Launch) -> Any:
         key = x.function, x.shared_bytes
@@ -110,6 +107,8 @@ class PlanIssuer:
         product = action.product
         matrices = (product.out, product.left, product.right)
         places = [at.start_of(m, action.shifts.get(m.buffer, 0)) for m in matrices]
+        if stream == self.driver.capture_stream:
+            self.product_places += places
         alignments = tuple(math.gcd(place, 256) for place in places)
         key = id(action), alignments
         if key not in self._products:
@@ -118,6 +117,22 @@ class PlanIssuer:
 
     def _flat_array(self, buffer: Buffer, at: Addresses) -> Any:
         return self.driver.flat_array(at.of(buffer), buffer.size, buffer.dtype)
+
+    def _add_node(self, action: NestedPlans, steps: Steps, at: Addresses, stream: int) -> None:
+        """A loop or a branch that the device decides, in the graph that is being captured."""
+        loop = action.loop
+        inner = [at.inside(loop, program, steps.nested) for program in loop.programs]
+        ways = [
+            functools.partial(self.run, plan, program, where)
+            for plan, program, where in zip(action.plans, loop.programs, inner, strict=True)
+        ]
+        assert loop.number is not None
+        number = at.start_of(loop.number)
+        if loop.kind == "branch":
+            add_branch(self.driver, ways, number, at.status, stream)
+        else:
+            test, body = ways
+            add_while(self.driver, test, body, at.flags, number, stream)
 
     def _loop_parts(self, action: NestedPlans, steps: Steps, at: Addresses, graphs: bool) -> list[Part]:
         """What runs a loop or a branch from the host; with `graphs`, its programs are recorded if they can be."""
@@ -164,48 +179,10 @@ class PlanIssuer:
         self.driver.write(at.start_of(loop.number), loop.number.buffer.dtype.type(rounds).tobytes(), stream)
 
 
-def _pointers_of(x: Launch, at: Addresses) -> list[int]:
-    return [at.of(b) + by * b.dtype.itemsize for b, by in zip(x.buffers, x.shifts, strict=True)]
-
-
-class MovableLaunches:
-    """Which launches of a plan's graph use which arguments and results, so that one that lies elsewhere in the next
-    call changes only them. What products of the library and loops use cannot be moved.
-    """
-
-    def __init__(self, plan: LaunchPlan, choose: Callable[[Choice], int]) -> None:
-        self.users: dict[Buffer, list[tuple[int, Launch]]] = {}
-        self.fixed: set[Buffer] = set()
-        number = 0
-        for action in take_choices(plan, choose):
-            if isinstance(action, Launch):
-                for buffer in action.buffers:
-                    self.users.setdefault(buffer, []).append((number, action))
-                number += 1
-            elif isinstance(action, NestedPlans):
-                self.fixed |= {*action.loop.reads(), *action.loop.writes()}
-                number += _count_own(action, choose)
-            elif isinstance(action, LibraryProduct):
-                self.fixed |= {*action.product.reads(), *action.product.writes()}
-
-    def find(self, moved: Sequence[Buffer]) -> dict[int, Launch] | None:
-        """The launches to change, by their numbers; None if others would have to be, or too many."""
-        if not self.fixed.isdisjoint(moved):
-            return None
-        found = {number: launch for buffer in moved for number, launch in self.users.get(buffer, ())}
-        return found if len(found) <= MAX_MOVED else None
-
-
 def take_choices(plan: LaunchPlan, choose: Callable[[Choice], int]) -> Iterator[Action]:
+    """The actions of a plan, with the way of each choice that is gone."""
     for action in plan.actions:
         yield from action.ways[choose(action)] if isinstance(action, Choice) else (action,)
-
-
-def _count_own(action: NestedPlans, choose: Callable[[Choice], int]) -> int:
-    """The launches of our own in a loop that is written out."""
-    inner = [x for plan in action.plans for x in take_choices(plan, choose)]
-    nested = sum(_count_own(x, choose) for x in inner if isinstance(x, NestedPlans))
-    return action.loop.rounds * (nested + sum(isinstance(x, Launch) for x in inner))
 
 
 def walk_actions(plan: LaunchPlan) -> Iterator[Action]:
@@ -233,38 +210,42 @@ def count_launches(actions: Sequence[Action]) -> int:
     return total
 
 
-def is_capturable(action: Action) -> bool:
-    """Whether an action can be part of a graph: what Python does or decides cannot."""
+def why_on_host(action: Action, driver: Driver) -> str:
+    """Why an action cannot be part of a graph; empty if it can."""
     if isinstance(action, HostCall):
-        return False
+        return f"CuPy runs {action.step.name}"
     if not isinstance(action, NestedPlans):
-        return True
-    inner = all(is_capturable(a) for plan in action.plans for a in plan.actions)
-    return action.loop.kind == "iterate" and inner and count_launches([action]) <= MAX_UNROLLED
+        return ""
+    inner = (why for plan in action.plans for a in plan.actions if (why := why_on_host(a, driver)))
+    if (why := next(inner, "")) or action.loop.kind != "iterate":
+        return why or driver.why_no_condition(action.loop.kind)
+    count = count_launches([action])
+    return f"it comes to {count} launches" if count > MAX_UNROLLED else ""
 
 
-def describe_launches(plan: LaunchPlan) -> str:
+def describe_launches(plan: LaunchPlan, driver: Driver) -> str:
     """How a plan is launched, in a line."""
-    groups = list(_split_at_host(plan.actions))
-    graphs = [g for g in groups if is_capturable(g[0])]
+    groups = list(_split_at_host(plan.actions, driver))
+    graphs = [g for g in groups if not why_on_host(g[0], driver)]
     count = sum(map(count_launches, graphs))
     text = f"launched as {len(graphs)} graph{'s' * (len(graphs) != 1)} of {count} launches"
-    between = [_describe_on_host(g[0]) for g in groups if not is_capturable(g[0])]
+    between = [_describe_on_host(g[0], why) for g in groups if (why := why_on_host(g[0], driver))]
     return text + (f"; Python runs between them: {', '.join(between)}" if between else "")
 
 
-def _describe_on_host(action: Action) -> str:
+def _describe_on_host(action: Action, why: str) -> str:
     if isinstance(action, HostCall):
         return action.step.name
     assert isinstance(action, NestedPlans)
-    return {"iterate": "a loop", "repeat": "a loop while a condition holds", "branch": "a branch"}[action.loop.kind]
+    kinds = {"iterate": "a loop", "repeat": "a loop while a condition holds", "branch": "a branch"}
+    return f"{kinds[action.loop.kind]} ({why})"
 
 
-def _split_at_host(actions: Sequence[Action]) -> Iterator[Sequence[Action]]:
+def _split_at_host(actions: Sequence[Action], driver: Driver) -> Iterator[Sequence[Action]]:
     """Actions in groups: as many as possible that fit into one graph, others alone."""
     group: list[Action] = []
     for action in actions:
-        if is_capturable(action):
+        if not why_on_host(action, driver):
             group.append(action)
             continue
         if group:

@@ -6,6 +6,7 @@ import contextvars
 import importlib
 import os
 import re
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -59,10 +60,10 @@ def compile_parts(text: str, architecture: str, fast: bool) -> tuple[list[tuple[
     return [(some, cubin) for some, (cubin, _) in zip(names, found, strict=True)], source
 
 
-def compile_cubin(text: str, architecture: str, fast: bool) -> tuple[bytes, str]:
-    """The machine code of a text, and where it came from."""
+def compile_cubin(text: str, architecture: str, fast: bool, more: Sequence[str] = ()) -> tuple[bytes, str]:
+    """The machine code of a text, and where it came from; `more` options are the compiler's own."""
     nvrtc = load_nvrtc()
-    options = compile_options(architecture, fast)
+    options = (*compile_options(architecture, fast), *more)
     key = cache.key_of("cuda", text, repr(nvrtc.getVersion()), *options)
     known = cache.fetch(key)
     if known is not None:

@@ -15,12 +15,13 @@ from ... import cache
 from ...loop_ir import Buffer, Loop, Steps
 from ...schedule.arena import round_up
 from ...target import Compilation
-from ..launch_plan import LaunchPlan, LibraryProduct, NestedPlans
+from ..launch_plan import Action, LaunchPlan, LibraryProduct, NestedPlans
 from .addresses import FLAG_BYTES, NUMBER_BYTES, Addresses
 from .direct_call import make_direct_call
 from .driver import Driver, find_driver
-from .issue import MovableLaunches, Part, PlanIssuer, describe_launches, is_capturable, take_choices, walk_actions
+from .issue import Part, PlanIssuer, describe_launches, take_choices, walk_actions, why_on_host
 from .memory import ALIGNMENT, note_holder, out_of_memory, overlap, upload
+from .movable import MovableGraph
 from .recycling import ResultArrays
 from .short_plans import MAX_WITHOUT_GRAPH, PreparedLaunches, find_short_plan
 from .status import STATUSES
@@ -65,11 +66,11 @@ class CudaRunner:
             self.issuer = PlanIssuer(self.driver, self.code, compilation.options.fast, tuner.choose)
             compilation.source = self.issuer.source
             tuner.decide_all(self.code.plan)
-            self.movable = MovableLaunches(self.code.plan, tuner.choose)
             self.short_plan = find_short_plan([*take_choices(self.code.plan, tuner.choose)])
             cupy.cuda.get_current_stream().synchronize()  # constants are there, whatever stream a call is on
-        compilation.launch, compilation.scratch = describe_launches(self.code.plan), self.code.plan.scratch_bytes
-        self.uses_library = any(isinstance(x, LibraryProduct) for x in walk_actions(self.code.plan))
+        plan = self.code.plan
+        compilation.launch, compilation.scratch = describe_launches(plan, self.driver), plan.scratch_bytes
+        self.uses_library = any(isinstance(x, LibraryProduct) for x in walk_actions(plan))
         new = [s for i, s in enumerate(outs) if i not in self.donated]
         held = _HELD_RESULTS if self.donated or self.short_plan is None else _HELD_RESULTS_OF_SHORT_PLANS
         self.results = [ResultArrays(cupy, s.shape, s.dtype, s.nbytes, held) for s in new]
@@ -82,8 +83,10 @@ class CudaRunner:
         self.numbers = [i for i, s in enumerate(self.specs) if s.device == "cpu"]
         self.buffers: list[Buffer] = [*self.steps.inputs, *self.steps.new_outputs]
         # short programs are called from many places of an eager loop, each with addresses of its own
-        self.max_graphs = max(MAX_GRAPHS, MAX_NODES // max(1, len(self.code.plan.actions)))
-        self.is_one_graph = bool(self.code.plan.actions) and all(map(is_capturable, self.code.plan.actions))
+        self.max_graphs = max(MAX_GRAPHS, MAX_NODES // max(1, len(plan.actions)))
+        self.is_one_graph = bool(plan.actions) and not any(why_on_host(x, self.driver) for x in plan.actions)
+        # a condition belongs to the graph that it was made for
+        self.can_update = self.is_one_graph and not any(map(_is_conditional, walk_actions(plan)))
         self.lock = threading.RLock()
         self.streams: dict[Any, StreamMemory] = {}
         counts = iter(range(len(outs)))
@@ -214,6 +217,7 @@ class StreamMemory:
         self.seen: dict[tuple[int, ...], None] = {}
         self.repeats: dict[tuple[int, ...], int] = {}
         self.floating: tuple[int, ...] | None = None
+        self.movable: MovableGraph | None = None
         self.prepared: PreparedLaunches | None = None
         self.numbers: dict[int, bytes] = {}
         self.constants = {b: a.data.ptr for b, a in runner.constants.items()}
@@ -259,23 +263,24 @@ class StreamMemory:
         """
         if key in self.seen:
             return self.record(runner, key, at)
-        before = next(reversed(self.seen), None) if self.floating is None else self.floating
+        is_first = not self.seen
         if len(self.seen) >= 4 * runner.max_graphs:
             del self.seen[next(iter(self.seen))]
         self.seen[key] = None
-        if before is None or not runner.is_one_graph:
+        if is_first or not runner.is_one_graph:
             return None
-        launches = runner.movable.find(_moved(runner, before, key))
-        if launches is None:
-            return None
-        if self.floating is None:
+        if self.movable is None:
+            with runner.lock:  # another stream may record meanwhile
+                parts = self.record(runner, key, at)
+                sizes = [b.nbytes for b in runner.buffers]
+                self.movable = MovableGraph(self.driver, parts[0], runner.issuer.product_places, key, sizes)
             self.floating = key
-            return self.record(runner, key, at)
-        parts = self.graphs.pop(self.floating)
-        for number, launch in launches.items():
-            runner.issuer.move_launch(parts[0], number, launch, at)
-        self.graphs[key], self.floating = parts, key
-        return parts
+            return parts
+        if self.floating is None or not self.movable.move(key):
+            return None
+        self.graphs[key] = self.graphs.pop(self.floating)
+        self.floating = key
+        return self.graphs[key]
 
     def record(self, runner: CudaRunner, key: tuple[int, ...], at: Addresses) -> list[Part]:
         """Graphs for addresses; above their limit, the oldest is changed."""
@@ -283,11 +288,14 @@ class StreamMemory:
         if len(self.graphs) >= runner.max_graphs:
             oldest = next(k for k in self.graphs if k != self.floating)
             parts = self.graphs.pop(oldest)
-            if runner.is_one_graph and runner.issuer.update(parts, plan, steps, at):
+            with runner.lock:
+                is_updated = runner.can_update and runner.issuer.update(parts, plan, steps, at)
+            if is_updated:
                 self.graphs[key] = parts
                 return parts
             _destroy(self.driver, parts)
-        self.graphs[key] = runner.issuer.record(plan, steps, at)
+        with runner.lock:
+            self.graphs[key] = runner.issuer.record(plan, steps, at)
         return self.graphs[key]
 
     def __del__(self) -> None:
@@ -295,9 +303,8 @@ class StreamMemory:
             _destroy(self.driver, parts)
 
 
-def _moved(runner: CudaRunner, old: Sequence[int], new: Sequence[int]) -> list[Buffer]:
-    """The arguments and results that lie elsewhere than before."""
-    return [b for b, x, y in zip(runner.buffers, old, new, strict=True) if x != y]
+def _is_conditional(action: Action) -> bool:
+    return isinstance(action, NestedPlans) and action.loop.kind != "iterate"
 
 
 def _destroy(driver: Driver, parts: Sequence[Part]) -> None:

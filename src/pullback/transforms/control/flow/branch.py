@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ....arrays.backends import namespace_on
 from ....arrays.spec import Spec, spec_of
 from ....errors import DtypeError, IndexingError, ShapeError
 from ....ops import basis
@@ -134,7 +135,7 @@ def _batch(size: int, axes: tuple[int | None, ...], which: Any, *args: Any, ways
 
 def _check_indices(which: Any, count: int) -> Any:
     """The index of each element; one that is out of range raises in the lookup."""
-    return getitem(np.arange(count), which)
+    return getitem(namespace_on(spec_of(which).device).arange(count), which)
 
 
 branch: Op = replace(make_custom_record(

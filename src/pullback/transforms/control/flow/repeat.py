@@ -74,7 +74,12 @@ def _spec(*specs: Spec, condition: Program, body: Program, carries: int) -> tupl
     check_program("repeat: the step", body, specs, carries)
     if len(body.outputs) != carries or carries > len(specs):
         raise ShapeError(f"repeat: the step makes {len(body.outputs)} values, and {carries} are carried.")
-    return (*body.output_specs, make_spec((), _COUNT_DTYPE, specs[0].device if specs else "cpu"))
+    return (*body.output_specs, _count_spec(specs))
+
+
+def _count_spec(specs: Sequence[Spec], shape: tuple[int, ...] = ()) -> Spec:
+    """Numbers of rounds, on the device of a loop's arguments, where the device itself counts."""
+    return make_spec(shape, _COUNT_DTYPE, next((s.device for s in specs if s.device != "cpu"), "cpu"))
 
 
 def _push(
@@ -125,7 +130,7 @@ def _pull(
     # slots hold the states at the beginnings of stretches; the first one holds the start
     walk = _make_backward_loop(body, carries, specs, len(carried), share, [specs[i] for i in wanted], (wanted, barred))
     slots = [basis.broadcast_to(x, (SLOTS, *spec_of(x).shape)) for x in state]
-    begins, top = np.zeros(SLOTS, _COUNT_DTYPE), np.zeros((), _COUNT_DTYPE)
+    begins, top = zeros(_count_spec(specs, (SLOTS,))), zeros(_count_spec(specs))
     found = apply_repeat(*walk, [*slots, begins, top, out[-1], *starts, *sums], held)
     shares: list[Any] = [None] * len(args)
     for i, x in zip(wanted, found[carries + 3 : -1], strict=True):
@@ -137,7 +142,7 @@ def _make_backward_loop(
     body: Program, carries: int, specs: Sequence[Spec], barred: int, share: Any, sums: Sequence[Spec], key: Any
 ) -> tuple[Program, Program]:
     """Condition and step of the backward loop over (slots, their beginnings, the top slot, rounds left, cotangents)."""
-    integer = make_spec((), _COUNT_DTYPE)
+    integer = _count_spec(specs)
 
     # a round either pulls the last step of the top stretch back, or halves it: the middle state becomes a new slot
     def step(*values: Any) -> list[Any]:
@@ -166,7 +171,7 @@ def _make_backward_loop(
     def make() -> tuple[Program, Program]:
         shapes = [
             *(make_spec((SLOTS, *s.shape), s.dtype, s.device) for s in specs[:carries]),
-            make_spec((SLOTS,), _COUNT_DTYPE),
+            _count_spec(specs, (SLOTS,)),
             integer, integer, *sums, *specs[carries:],
         ]  # fmt: skip
         return stage_derived(is_active, *shapes), stage_derived(step, *shapes)
@@ -182,7 +187,8 @@ def _call_share(share: Any, xs: Sequence[Any], carries: int, barred: int, sums: 
 
 def run_counted(body: Program, rounds: Any, carry: Sequence[Any], constants: Sequence[Any]) -> list[Any]:
     """The carry after so many rounds."""
-    integer = make_spec((), _COUNT_DTYPE)
+    specs = [spec_of(x) for x in (*carry, *constants)]
+    integer = _count_spec([spec_of(rounds), *specs])
 
     def step(i: Any, *values: Any) -> list[Any]:
         (rounds, *now), held = values[: len(carry) + 1], values[len(carry) + 1 :]
@@ -191,11 +197,10 @@ def run_counted(body: Program, rounds: Any, carry: Sequence[Any], constants: Seq
     def is_active(i: Any, rounds: Any, *values: Any) -> list[Any]:
         return [pointwise.less(i, rounds)]
 
-    shapes = [integer, integer, *map(spec_of, (*carry, *constants))]
+    shapes = [integer, integer, *specs]
     code = derive(body, ("counted", len(carry)), step, *shapes)
     test = derive(body, ("count", len(carry)), is_active, *shapes)
-    zero = np.zeros((), _COUNT_DTYPE)
-    return list(apply_repeat(test, code, [zero, rounds, *carry], constants)[2:-1])
+    return list(apply_repeat(test, code, [zeros(integer), rounds, *carry], constants)[2:-1])
 
 
 def _batch(size: int, axes: tuple[int | None, ...], *args: Any, condition: Program, body: Program, carries: int) -> Any:
@@ -231,7 +236,7 @@ def _batch(size: int, axes: tuple[int | None, ...], *args: Any, condition: Progr
         return [any_of(found) if differs else found]
 
     # where elements stop at different rounds, each counts its own: the backward loop needs the number
-    rounds = np.zeros(size if differs else (), _COUNT_DTYPE)
+    rounds = zeros(_count_spec([spec_of(x) for x in args], (size,) if differs else ()))
     shapes = list(map(spec_of, (rounds, *fronts)))
     key = ("batched", carries, tuple(has), size)
     step = derive(body, key, step_all, *shapes)

@@ -1,0 +1,145 @@
+"""Loops and branches on a GPU, without one: conditional nodes of graphs, and derivatives."""
+
+import numpy as np
+import pytest
+
+import pullback as pb
+
+cuda_emulator = pytest.importorskip("cuda_emulator")
+pytest.importorskip("fake_cupy")
+if not cuda_emulator.has_compiler():
+    pytest.skip("the emulator needs g++", allow_module_level=True)
+
+import fake_cuda_driver  # noqa: E402
+
+X = np.random.default_rng(0).standard_normal((4, 3))
+ROOTS = np.array([4.0, 9.0, 1e4])
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    with fake_cuda_driver.installed() as found:
+        yield found
+
+
+def double(x):
+    return pb.while_loop(lambda a: pb.sum(a * a) < 1e3, lambda a: a * 2 + 1, x)
+
+
+def choose(x):
+    return pb.cond(pb.sum(x) > 0, pb.sin, lambda a: a * a - 1, x)
+
+
+def root(a):
+    return pb.while_loop(lambda x: abs(x * x - a) > 1e-9 * a, lambda x: (x + a / x) / 2, a)
+
+
+def nest(x):
+    """A branch and a loop, in a loop while a condition holds, in a scan."""
+
+    def step(c, row):
+        grow = lambda a: pb.while_loop(lambda b: pb.sum(b * b) < 50, lambda b: choose(b) * 0.1 + b * 1.5 + 0.1, a)  # noqa: E731
+        return pb.cond(pb.sum(row) > 0, grow, lambda a: a - 1, c + row), pb.sum(c)
+
+    return pb.scan(step, pb.zeros_like(x[0]), x)
+
+
+def cube_root(x):
+    return pb.while_loop(lambda c: c[0] < 5, lambda c: (c[0] + 1, c[1] * 0.9 + x / 10), (0, x))[1]
+
+
+LOOPS = {
+    "while": (double, X),
+    "while of no rounds": (double, X * 1e3),
+    "branch": (choose, X),
+    "other branch": (choose, -abs(X)),
+    "nested": (nest, X),
+    "jvp": (lambda x: pb.jvp(double, (x,), (x,)), X),
+    "grad": (pb.grad(lambda x: pb.sum(double(x) ** 2)), X),
+    "grad of nested": (pb.grad(lambda x: pb.sum(nest(x)[0])), X),
+    "grad of a branch": (pb.grad(lambda x: pb.sum(choose(x))), X),
+    "counted": (cube_root, X),
+    "vmap": (pb.vmap(root), ROOTS),
+    "vmap of grad": (pb.vmap(pb.grad(root)), ROOTS),
+    "jvp of grad": (lambda x: pb.jvp(pb.grad(lambda y: pb.sum(double(y) ** 3)), (x,), (x,))[1], X),
+}
+
+
+def agree(found, wanted):
+    for a, b in zip(pb.tree.leaves([found]), pb.tree.leaves([wanted]), strict=True):
+        np.testing.assert_allclose(a.get(), b, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_the_device_decides(gpu, name):
+    (cupy, driver), (f, x) = gpu, LOOPS[name]
+    compiled, wanted, given = pb.jit(f), f(x), cupy.asarray(x)
+    kept = [compiled(given)]  # all of them, so that each call has addresses of its own
+    before = dict(driver.log)
+    for _ in range(4):
+        kept.append(compiled(given))
+        agree(kept[-1], wanted)
+    assert driver.log["reads"] == before["reads"]
+    assert driver.log["captures"] == before["captures"] + 1
+    assert driver.log["graph launches"] == before["graph launches"] + 4
+    assert driver.log["conditions"] > before["conditions"]
+    agree(kept, [wanted] * 5)
+    assert "launched as 1 graph of" in compiled.lower(given).explain()
+
+
+def test_one_graph_goes_every_way(gpu):
+    cupy, _ = gpu
+    compiled, given = pb.jit(lambda x: choose(double(x))), cupy.asarray(X)
+    for i in range(12):
+        x = np.roll(X, i) * (-1) ** i
+        given[...] = cupy.asarray(x)
+        agree(compiled(given), choose(double(x)))
+
+
+def test_a_driver_that_is_too_old(gpu):
+    cupy, driver = gpu
+    try:
+        for version, count in ((12020, 0), (12040, 1)):
+            driver.version = version
+            compiled, given = pb.jit(lambda x: choose(double(x))), cupy.asarray(X)
+            before = driver.log["conditions"]
+            for _ in range(4):
+                agree(compiled(given), choose(double(X)))
+            text = compiled.lower(given).explain()
+            assert f"a branch (the driver of CUDA {version} cannot have it in a graph)" in text
+            assert ("a loop while a condition holds (the driver" in text) == (version < 12040)
+            assert (driver.log["conditions"] > before) == bool(count)
+    finally:
+        driver.version = 13000
+
+
+def test_what_keeps_a_loop_on_the_host(gpu):
+    cupy, _ = gpu
+    f = lambda x: pb.while_loop(lambda a: pb.sum(a * a) < 1e3, lambda a: pb.sort(a * 2 + 1, axis=0), x)  # noqa: E731
+    compiled, given = pb.jit(f), cupy.asarray(X)
+    for _ in range(3):
+        agree(compiled(given), f(X))
+    assert "a loop while a condition holds (CuPy runs argsort)" in compiled.lower(given).explain()
+
+
+def test_a_branch_that_does_not_exist(gpu):
+    cupy, _ = gpu
+    compiled = pb.jit(lambda x, i: pb.switch(i, [pb.sin, pb.cos], x) * 2)
+    given, number = cupy.asarray(X), cupy.asarray(1)
+    for _ in range(3):
+        agree(compiled(given, number), np.cos(X) * 2)
+    number[...] = cupy.asarray(2)
+    compiled(given, number)
+    with pytest.raises(IndexError, match="out of range"):
+        pb.cuda.synchronize()
+    number[...] = cupy.asarray(0)
+    agree(compiled(given, number), np.sin(X) * 2)
+
+
+def test_bounds_that_differ_by_element(gpu):
+    cupy, _ = gpu
+    counts = np.array([1, 2, 0, 5])
+    power = pb.vmap(lambda x, n: pb.fori_loop(0, n, lambda i, y: y * x + 1, x))
+    agree(pb.jit(power)(cupy.asarray(X), cupy.asarray(counts)), power(X, counts))
+    ways = pb.vmap(lambda x, i: pb.switch(i, [pb.sin, pb.cos, lambda a: a], x))
+    agree(pb.jit(ways)(cupy.asarray(X), cupy.asarray(counts % 3)), ways(X, counts % 3))
