@@ -141,6 +141,9 @@ class Store:
     accumulates: bool = False
     #: With a word: how many elements are folded in. Each point of the domain folds one, so it is their number.
     points: int = 0
+    #: With a word: the buffer has all places so many times, one after the other, and what is folded is in one of them,
+    #: whichever a target likes. 0: once, and a target may still go through parts of its own; 1: once, in one go.
+    parts: int = 0
 
     @property
     def phase(self) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from ...loop_ir import Blocks, Buffer, Kernel, KernelLine, Product, Step, Store, load_line, row_major_strides
 from ...vocabulary import value_dtype
+from ..kernel.fold_parts import divide_folds
 from ..kernel.followers import join_follower
 from ..kernel.rewrites import change_lines
 from .choose import LARGE_PRODUCT, SHARED_PRODUCT, count_multiplications, row_shape
@@ -33,6 +34,7 @@ MAX_DISTANCE = 64
 def group_steps(steps: Sequence[Step]) -> list[Step]:
     """The steps in groups, each of which may be one launch."""
     units = join_sums(_join_tails(forward_copies(read_sources(steps))))
+    units = join_sums([part for unit in units for part in _divide_unit(unit)])
     groups: list[_Group] = []
     for unit in units:
         _add_unit(groups, unit)
@@ -182,6 +184,12 @@ def _split_unit(product: Product, kernel: Kernel | None, later: Sequence[Step]) 
     unread = buffer.kind == "arena" and not any(buffer in step.reads() for step in later)
     tail = store_product(product) if kernel is None else find_tail(product, kernel, unread)
     return [whole] if tail is None else [[step] for step in split_product(product, tail, parts)]
+
+
+def _divide_unit(unit: list[Step]) -> list[list[Step]]:
+    """A kernel alone whose sums several blocks share, with what folds their parts in units of its own."""
+    (step, *rest) = unit
+    return [[part] for part in divide_folds(step)] if isinstance(step, Kernel) and not rest else [unit]
 
 
 def _next_use(steps: Sequence[Step], start: int, buffer: Buffer) -> int | None:
