@@ -146,6 +146,9 @@ class Store:
     #: With indices: the user's line; and whether a sum may be taken in any order, which may change from run to run.
     site: Any = None
     any_order: bool = False
+    #: With a word: the buffer has all places so many times, one after the other, and what is folded is in one of them,
+    #: whichever a target likes. 0: once, and a target may still go through parts of its own; 1: once, in one go.
+    parts: int = 0
 
     @property
     def phase(self) -> int:

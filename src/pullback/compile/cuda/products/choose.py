@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...loop_ir import Product
-from ..words import is_half
+from ...vocabulary import is_half
 from .library import CANDIDATES, can_take
 from .tile import PanelShape, PlainShape, TensorShape, TileShape
 

@@ -6,8 +6,8 @@ One block of threads after the other along K would leave most of the machine idl
 from __future__ import annotations
 
 from ...loop_ir import Buffer, Kernel, KernelLine, Layout, Product, load_line, product_operands, row_major_strides
+from ...vocabulary import value_dtype
 from ..kernel.rewrites import change_lines
-from ..words import held_dtype
 from .choose import CUT_DEPTH, MULTIPROCESSORS, count_blocks, tile_shape
 from .tile import Tail, add_lines
 
@@ -63,7 +63,7 @@ def split_product(product: Product, tail: Tail, parts: int) -> tuple[Product, Ke
     left, right = product_operands(product)
     batch = len(out.shape) - 2
     rows, _, _ = map(len, product.axes or ((1,), (1,), (1,)))
-    buffer = Buffer("arena", parts * size, held_dtype(out.buffer.dtype))
+    buffer = Buffer("arena", parts * size, value_dtype(out.buffer.dtype))
     outer, inner = cut
     steps = tuple(size * step for step in row_major_strides(outer))
     piece = Product(

@@ -24,9 +24,10 @@ from ...loop_ir import (
     product_operands,
     row_major_strides,
 )
+from ...vocabulary import value_dtype
 from ..kernel.grid import VECTOR_BYTES, Grid
 from ..kernel.writer import FunctionLaunch, FunctionWriter
-from ..words import c_type, held_dtype
+from ..words import c_type
 
 #: Machine instructions of the tensor cores, which an emulator replaces: `a` and `b` in tf32 or a half type, `c` is
 #: added to; and of copies to shared memory that go on while the thread does, zeros for what is not `inside`, in groups
@@ -240,7 +241,7 @@ def render_tile(
     if max(map(_reach, (left.layout, right.layout))) >= 1 << 31:
         grid.index_type = "long long"
     writer = FunctionWriter(grid)
-    element = c_type(held_dtype(product.left.buffer.dtype))
+    element = c_type(value_dtype(product.left.buffer.dtype))
     split, at = _tail_coordinates(writer, tail, product.out)
     stores = tail.kernel.stores
     known: dict[int, Any] = {}
