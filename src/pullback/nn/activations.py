@@ -20,7 +20,7 @@ from ..ops.signatures import of_array, of_mixed_arrays
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def gelu(x: Any, /, *, approximate: Any = False) -> Any:
     """x times the normal distribution function of x; `approximate=True` (or "tanh") takes its tanh formula.
@@ -35,7 +35,7 @@ def gelu(x: Any, /, *, approximate: Any = False) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def quick_gelu(x: Any, /) -> Any:
     """x * sigmoid(1.702 x), a cheap approximation of `gelu`.
@@ -49,7 +49,7 @@ def quick_gelu(x: Any, /) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def swish(x: Any, /) -> Any:
     """x * sigmoid(x), which is also called `silu`.
@@ -62,7 +62,7 @@ def swish(x: Any, /) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def mish(x: Any, /) -> Any:
     """x * tanh(softplus(x)).
@@ -76,7 +76,7 @@ def mish(x: Any, /) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def softplus(x: Any, /, beta: Any = 1.0, threshold: float | None = None) -> Any:
     """log(1 + exp(beta x)) / beta, without overflow; with a `threshold`, x itself where beta x is above it.
@@ -92,7 +92,7 @@ def softplus(x: Any, /, beta: Any = 1.0, threshold: float | None = None) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def logsigmoid(x: Any, /) -> Any:
     """log(sigmoid(x)), exact where sigmoid underflows.
@@ -105,7 +105,7 @@ def logsigmoid(x: Any, /) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def softsign(x: Any, /) -> Any:
     """x / (1 + |x|).
@@ -119,7 +119,7 @@ def softsign(x: Any, /) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def tanhshrink(x: Any, /) -> Any:
     """x - tanh(x).
@@ -133,7 +133,7 @@ def tanhshrink(x: Any, /) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def softmin(x: Any, /, *, axis: Any = -1) -> Any:
     """softmax(-x) along an axis: the smallest weighs most.
@@ -156,7 +156,7 @@ def _apply_gate(x: Any, axis: int, gate: Callable[[Any], Any], what: str) -> Any
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def glu(x: Any, /, *, axis: int = -1) -> Any:
     """The first half along an axis times the sigmoid of the second.
@@ -169,7 +169,7 @@ def glu(x: Any, /, *, axis: int = -1) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def geglu(x: Any, /, *, axis: int = -1) -> Any:
     """The first half along an axis times `gelu` of the second.
@@ -182,7 +182,7 @@ def geglu(x: Any, /, *, axis: int = -1) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def swiglu(x: Any, /, *, axis: int = -1) -> Any:
     """The first half along an axis times `silu` of the second.
@@ -195,7 +195,7 @@ def swiglu(x: Any, /, *, axis: int = -1) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def reglu(x: Any, /, *, axis: int = -1) -> Any:
     """The first half along an axis times `relu` of the second.

@@ -19,7 +19,7 @@ from ..ops.axes import as_integer, normalize_axes, normalize_axis
 from ..ops.contract.matrix_products import matmul
 from ..ops.dispatch import as_value, ndim, shape
 from ..ops.elementwise.pointwise import divide, equal, less, multiply, power, sqrt, square, where
-from ..ops.fusion import fuse
+from ..ops.fusion import cast_whole, fuse
 from ..ops.index.indexing import getitem
 from ..ops.linalg import vector_norm
 from ..ops.reduce import reductions
@@ -71,7 +71,7 @@ def _scale_and_shift(y: Any, weight: Any, bias: Any, x: Any) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def layer_norm(x: Any, /, weight: Any = None, bias: Any = None, *, axis: Any = -1, eps: float = 1e-5) -> Any:
     """Mean 0 and variance 1 over the last axis, or those named; then times `weight` plus `bias`, of those axes' shape.
@@ -89,7 +89,7 @@ def layer_norm(x: Any, /, weight: Any = None, bias: Any = None, *, axis: Any = -
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def rms_norm(x: Any, /, weight: Any = None, *, axis: Any = -1, eps: float = 1e-6) -> Any:
     """x over the root of its mean square along the last axis, or those named; then times `weight`.
@@ -113,7 +113,7 @@ def _expand_channels(x: Any, axis: int, what: str, **vectors: Any) -> list[Any]:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def group_norm(x: Any, /, groups: int, weight: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Any:
     """The channels (axis 1) in groups, each group of each sample with mean 0 and variance 1; `weight` and `bias` have
@@ -135,7 +135,7 @@ def group_norm(x: Any, /, groups: int, weight: Any = None, bias: Any = None, *, 
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def instance_norm(x: Any, /, weight: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Any:
     """Each channel of each sample with mean 0 and variance 1 over its spatial axes.
@@ -150,6 +150,7 @@ def instance_norm(x: Any, /, weight: Any = None, bias: Any = None, *, eps: float
     return _scale_and_shift(_standardize(widen(x), tuple(range(2, ndim(x))), eps), w, b, x)
 
 
+@cast_whole("promote")
 @attributed_to_caller
 def batch_norm(
     x: Any,
@@ -222,7 +223,7 @@ def _update_running(old: Any, new: Any, momentum: float) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def local_response_norm(
     x: Any, /, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0, *, axis: int = 1
@@ -250,7 +251,7 @@ def clamp_min(x: Any, least: float) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def normalize(x: Any, /, p: float = 2.0, *, axis: Any = -1, eps: float = 1e-12) -> Any:
     """x over its p-norm along an axis, or over `eps` where the norm is smaller.
@@ -265,7 +266,7 @@ def normalize(x: Any, /, p: float = 2.0, *, axis: Any = -1, eps: float = 1e-12) 
 
 
 @of_two_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def cosine_similarity(x: Any, y: Any, /, *, axis: int = -1, eps: float = 1e-8) -> Any:
     """The cosine of the angle between x and y along an axis; a norm below `eps` counts as `eps`.
@@ -286,7 +287,7 @@ def _one_where_zero(size: Any) -> Any:
 
 
 @of_two_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def weight_norm(v: Any, g: Any, /, *, axis: int | None = 0) -> Any:
     """g v / |v|: a direction v and its length g apart, one length for each index along an axis (None: one for all).

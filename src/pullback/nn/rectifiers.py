@@ -35,7 +35,7 @@ def _rectify_with(x: Any, below: Any) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def leaky_relu(x: Any, /, negative_slope: Any = 0.01) -> Any:
     """x above zero, `negative_slope * x` below; the slope at 0 is the one below.
@@ -48,7 +48,7 @@ def leaky_relu(x: Any, /, negative_slope: Any = 0.01) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def prelu(x: Any, /, weight: Any) -> Any:
     """`leaky_relu` whose slope is learned: one value, or one for each channel (axis 1).
@@ -71,7 +71,7 @@ def prelu(x: Any, /, weight: Any) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def rrelu(x: Any, /, lower: float = 1 / 8, upper: float = 1 / 3, *, training: bool = False, key: Any = None) -> Any:
     """`leaky_relu` with a slope drawn for each element while training, and the mean slope otherwise.
@@ -95,7 +95,7 @@ def _float_dtype(x: Any) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def elu(x: Any, /, alpha: Any = 1.0) -> Any:
     """x above zero, `alpha * (exp(x) - 1)` below; the slope at 0 is `alpha`.
@@ -108,7 +108,7 @@ def elu(x: Any, /, alpha: Any = 1.0) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def celu(x: Any, /, alpha: Any = 1.0) -> Any:
     """x above zero, `alpha * (exp(x / alpha) - 1)` below: smooth at 0 for every alpha.
@@ -123,7 +123,7 @@ def celu(x: Any, /, alpha: Any = 1.0) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def selu(x: Any, /) -> Any:
     """A scaled `elu` under which activations keep mean 0 and variance 1 from layer to layer.
@@ -136,7 +136,7 @@ def selu(x: Any, /) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def squareplus(x: Any, /, b: Any = 4.0) -> Any:
     """(x + sqrt(x^2 + b)) / 2: like softplus, without exponentials.
@@ -156,7 +156,7 @@ def squareplus(x: Any, /, b: Any = 4.0) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def relu_squared(x: Any, /) -> Any:
     """max(x, 0)^2.
@@ -169,7 +169,7 @@ def relu_squared(x: Any, /) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def star_relu(x: Any, /, scale: Any = 0.8944271909999159, bias: Any = -0.4472135954999579) -> Any:
     """scale * max(x, 0)^2 + bias; with the defaults a normal variable keeps mean 0 and variance 1.
@@ -226,7 +226,7 @@ def hardsigmoid(x: Any, /) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def hardswish(x: Any, /) -> Any:
     """x * hardsigmoid(x); the slope is 0 at -3 and 1 at 3.
@@ -259,7 +259,7 @@ def hardshrink(x: Any, /, lambd: float = 0.5) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def softshrink(x: Any, /, lambd: float = 0.5) -> Any:
     """x moved towards 0 by `lambd`, and 0 where |x| is at most that.

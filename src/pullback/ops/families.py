@@ -32,6 +32,7 @@ def elementwise(
     push: FormulaFunction | None = None,
     conjugate: bool = True,
     algebra: Algebra = OPAQUE,
+    autocast: str = "",
 ) -> Any:
     """An elementwise op: states one partial per argument, or with `bar` among its names, the product of
     the cotangent with the partial. None: the derivative is zero everywhere. Returns the public function.
@@ -54,6 +55,7 @@ def elementwise(
         samples=samples or op_samples.reals(len(args)),
         ufunc=ufunc,
         algebra=algebra,
+        autocast=autocast,
         statics={},
         differentiable=dtype not in ("bool", "bits"),
     )
@@ -90,6 +92,7 @@ def linear(
     statics: Mapping[str, Any] | None = None,
     direct: FormulaFunction | None = None,
     on_gpu: FormulaFunction | None = None,
+    autocast: str = "",
 ) -> Op:
     """An op linear in all its arguments together: states its transpose (a formula of `bar`, specs and statics). With
     a mapping from arguments to formulas it is linear in those, and the arguments after them are indices. It moves,
@@ -113,6 +116,7 @@ def linear(
         pulls={a: as_formula(pulls[a]) if a in pulls else None for a in args}, push=push, batch=batch,
         samples=samples, rearranges=rearranges, form=form, effects=effects, statics=statics or {}, direct=direct,
         on_gpu=on_gpu,
+        autocast=autocast,
     )  # fmt: skip
     return register(op)
 
@@ -196,6 +200,7 @@ def general(
     statics: Mapping[str, Any] | None = None,
     meet: Callable[..., None] | None = None,
     direct: FormulaFunction | None = None,
+    autocast: str = "",
 ) -> Op:
     """An op that states both derivatives; without them its results carry none (integers, booleans). Where the pulls
     of its arguments share most of their work, `joint` computes them together. `args` names the arrays where the
@@ -209,6 +214,7 @@ def general(
         push=push or (lambda tangents, out, primals, static: None), batch=batch, samples=samples,
         differentiable=push is not None, rearranges=rearranges, form=form,
         joint=None if joint is None else as_formula(joint), statics=statics or {}, meet=meet, direct=direct,
+        autocast=autocast,
     )  # fmt: skip
     return register(op)
 

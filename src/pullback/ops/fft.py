@@ -78,6 +78,7 @@ _fft: Op = linear(
         inverse=[False, True, True, False],
         norm=["backward", "forward", "ortho", "backward"],
     ),
+    autocast="high",
 )
 
 
@@ -124,6 +125,7 @@ _rfft: Op = linear(
         axis=[0, 1, 0, 0, 1],
         norm=["backward", "ortho", "forward", "backward", "backward"],
     ),
+    autocast="high",
 )
 
 
@@ -151,6 +153,7 @@ _irfft: Op = linear(
         axis=[0, 1, 0, 0],
         norm=["backward", "ortho", "forward", "backward"],
     ),
+    autocast="high",
 )
 
 

@@ -61,7 +61,7 @@ def _dtype_range(dtype: Any) -> tuple[Any, Any]:
 
 
 @of_array
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def softmax(x: Any, /, *, axis: Any = -1) -> Any:
     """exp(x) over its sum along an axis.
@@ -78,7 +78,7 @@ def softmax(x: Any, /, *, axis: Any = -1) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def log_softmax(x: Any, /, *, axis: Any = -1) -> Any:
     """log(softmax(x)), exact also where softmax underflows.
@@ -92,7 +92,7 @@ def log_softmax(x: Any, /, *, axis: Any = -1) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def silu(x: Any, /) -> Any:
     """x * sigmoid(x).
@@ -106,7 +106,7 @@ def silu(x: Any, /) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def gelu(x: Any, /, *, approximate: bool = False) -> Any:
     """x times the normal distribution function of x, or its tanh approximation.
@@ -123,7 +123,7 @@ def gelu(x: Any, /, *, approximate: bool = False) -> Any:
 
 
 @of_two_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def mean_squared_error(x: Any, y: Any, /) -> Any:
     """The mean of (x - y)^2 over all elements.

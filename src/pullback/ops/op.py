@@ -131,6 +131,9 @@ class Op:
 
     `meet(*args, **static)` sees the arguments wherever a program runs op by op, and may refuse them.
 
+    `autocast` says what the op does under `pb.autocast` where its family does not (`ops/autocast.py`): "low", "high" or
+    "promote".
+
     `direct(*specs, **static)` gives the NumPy function of the arrays alone that computes the op's value with the least
     overhead; None: `value` with its parameters bound. What it gives serves a GPU too if it only calls a method of the
     array. `on_gpu(*specs, **static)` gives a function of a GPU's arrays that is quicker than `value`, which is asked
@@ -160,6 +163,7 @@ class Op:
     effects: Effects = PURE
     algebra: Algebra = OPAQUE
     stops_tapes: bool = False
+    autocast: str = ""
     masked: Callable[..., Any] | None = None
     rules: dict[Any, PullRule] = field(default_factory=dict)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def rotary_embedding(x: Any, /, positions: Any = None, *, base: float = 10000.0, pairing: str = "halves") -> Any:
     """x of shape (..., T, d) with pair i of the last axis rotated by the angle position * base^(-2 i / d), so that the

@@ -65,7 +65,7 @@ def _axis_taps(mode: str, at: Any) -> list[tuple[Any, Any]]:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def grid_sample(
     x: Any, /, grid: Any, *, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = False
@@ -138,7 +138,7 @@ def _gather_weighted(x: Any, index: Any, weights: list[Any]) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def affine_grid(theta: Any, /, size: Any, *, align_corners: bool = False) -> Any:
     """The grid for `grid_sample` that samples each point p of an image of a size (batch, channels, ...) through the

@@ -23,7 +23,7 @@ from ...ops.elementwise.pointwise import (
     where,
     zero_unless,
 )
-from ...ops.fusion import fuse
+from ...ops.fusion import cast_whole, fuse
 from ...ops.index import indexing
 from ...ops.reduce import reductions
 from ...ops.shape import reshaping
@@ -70,6 +70,7 @@ def _zero_ignored(x: Any, counts: Any) -> Any:
 
 # not fused: what made the logarithms of ignored labels need not have finite slopes
 @of_mixed_arrays
+@cast_whole("high")
 @attributed_to_caller
 def nll_loss(
     log_probs: Any,
@@ -111,7 +112,7 @@ def _class_weights(weight: Any, labels: Any, classes: int, what: str) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def cross_entropy(
     logits: Any,
@@ -204,6 +205,7 @@ def _clamped_log(p: Any) -> Any:
 
 
 @of_mixed_arrays
+@cast_whole("high")
 @attributed_to_caller
 def binary_cross_entropy(p: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """-target log(p) - (1 - target) log(1 - p) of probabilities p; each logarithm is clamped to -100 or above,
@@ -232,7 +234,7 @@ def _binary_cross_entropy(p: Any, target: Any, weight: Any, reduction: str) -> A
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def binary_cross_entropy_with_logits(
     x: Any, /, target: Any, *, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
@@ -253,7 +255,7 @@ def binary_cross_entropy_with_logits(
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """log(1 + exp(-target x)), for targets 1 and -1.
@@ -267,7 +269,7 @@ def soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: s
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def multilabel_soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """The mean over classes (the last axis) of `binary_cross_entropy_with_logits`.
@@ -282,7 +284,7 @@ def multilabel_soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, r
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def focal_loss(
     x: Any,
@@ -315,7 +317,7 @@ def focal_loss(
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def dice_loss(p: Any, /, target: Any, *, axis: Any = None, smooth: float = 1.0, reduction: str = "mean") -> Any:
     """1 - (2 sum(p target) + smooth) / (sum(p) + sum(target) + smooth) over some axes; without `axis` over all but

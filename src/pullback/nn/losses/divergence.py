@@ -35,7 +35,7 @@ def _reduce_divergence(losses: Any, reduction: str, what: str) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def kl_div(log_q: Any, /, target: Any, *, log_target: bool = False, reduction: str = "mean") -> Any:
     """target (log(target) - log_q), element by element: the Kullback-Leibler divergence of the target from q, given as
@@ -57,7 +57,7 @@ def kl_div(log_q: Any, /, target: Any, *, log_target: bool = False, reduction: s
 
 
 @of_two_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def js_div(p: Any, q: Any, /, *, reduction: str = "mean") -> Any:
     """Half of p log(p / m) + q log(q / m) with m between the two, element by element: the Jensen-Shannon divergence of
@@ -74,7 +74,7 @@ def js_div(p: Any, q: Any, /, *, reduction: str = "mean") -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def info_nce(
     queries: Any,

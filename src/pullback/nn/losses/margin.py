@@ -22,7 +22,7 @@ from ..norm import cosine_similarity
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def hinge_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> Any:
     """max(0, margin - target x), for targets 1 and -1.
@@ -36,7 +36,7 @@ def hinge_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction: str = 
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def squared_hinge_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> Any:
     """The square of `hinge_loss`, smooth at the margin.
@@ -50,7 +50,7 @@ def squared_hinge_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def hinge_embedding_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> Any:
     """The distance x itself for targets 1, max(0, margin - x) for targets -1.
@@ -64,7 +64,7 @@ def hinge_embedding_loss(x: Any, /, target: Any, margin: float = 1.0, *, reducti
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def margin_ranking_loss(x: Any, y: Any, /, target: Any, margin: float = 0.0, *, reduction: str = "mean") -> Any:
     """max(0, margin - target (x - y)): for target 1 x should be the greater, for -1 y.
@@ -79,7 +79,7 @@ def margin_ranking_loss(x: Any, y: Any, /, target: Any, margin: float = 0.0, *, 
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def cosine_embedding_loss(
     x: Any, y: Any, /, target: Any, margin: float = 0.0, *, axis: int = -1, eps: float = 1e-8, reduction: str = "mean"
@@ -96,7 +96,7 @@ def cosine_embedding_loss(
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def triplet_margin_loss(
     anchor: Any,
@@ -135,7 +135,7 @@ def _check_class_scores(x: Any, what: str) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def multi_margin_loss(
     x: Any, /, labels: Any, *, p: int = 1, margin: float = 1.0, weight: Any = None, reduction: str = "mean"
@@ -165,7 +165,7 @@ def multi_margin_loss(
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def multilabel_margin_loss(x: Any, /, labels: Any, *, reduction: str = "mean") -> Any:
     """The mean over classes of max(0, 1 - x[label] + x[class]), summed over the labels of a row and the classes that

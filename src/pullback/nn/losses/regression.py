@@ -24,14 +24,14 @@ from ...ops.elementwise.pointwise import (
     where,
 )
 from ...ops.families import broadcast_shape
-from ...ops.fusion import fuse
+from ...ops.fusion import cast_whole, fuse
 from ...ops.shape import reshaping
 from ...ops.signatures import of_mixed_arrays
 from ..arguments import match_target, reduce_losses
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def mse_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """(x - target)^2.
@@ -45,7 +45,7 @@ def mse_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "me
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def l1_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """|x - target|, with derivative 0 where they are equal.
@@ -67,7 +67,7 @@ def _huber(away: Any, delta: float) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def huber_loss(x: Any, /, target: Any, delta: float = 1.0, *, weight: Any = None, reduction: str = "mean") -> Any:
     """Half the square of x - target up to `delta`, and its tangent beyond.
@@ -83,7 +83,7 @@ def huber_loss(x: Any, /, target: Any, delta: float = 1.0, *, weight: Any = None
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def smooth_l1_loss(x: Any, /, target: Any, beta: float = 1.0, *, weight: Any = None, reduction: str = "mean") -> Any:
     """`huber_loss` over `beta`: |x - target| with its corner rounded; for beta 0 that distance itself.
@@ -101,7 +101,7 @@ def smooth_l1_loss(x: Any, /, target: Any, beta: float = 1.0, *, weight: Any = N
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def log_cosh_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """log(cosh(x - target)): a square near zero, a distance far away, and smooth between.
@@ -121,7 +121,7 @@ def log_cosh_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str 
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def quantile_loss(x: Any, /, target: Any, q: Any = 0.5, *, weight: Any = None, reduction: str = "mean") -> Any:
     """q (target - x) where x is too low, (1 - q) (x - target) where it is too high: least at the q-quantile.
@@ -138,7 +138,7 @@ def quantile_loss(x: Any, /, target: Any, q: Any = 0.5, *, weight: Any = None, r
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def poisson_nll_loss(
     x: Any,
@@ -174,6 +174,7 @@ def _stirling_term(n: Any) -> Any:
 
 
 @of_mixed_arrays
+@cast_whole("high")
 @attributed_to_caller
 def gaussian_nll_loss(
     x: Any,
