@@ -305,6 +305,7 @@ def weight_norm(v: Any, g: Any, /, *, axis: int | None = 0) -> Any:
     return multiply(v, divide(reshaping.reshape(g, shape(size)), _one_where_zero(size)))
 
 
+@cast_whole("high")
 def spectral_norm(
     weight: Any, /, u: Any = None, *, axis: int = 0, steps: int = 1, eps: float = 1e-12, key: Any = None
 ) -> tuple[Any, Any]:

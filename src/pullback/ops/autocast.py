@@ -123,8 +123,8 @@ def _name_of(given: Any, what: str) -> str:
     name = given if isinstance(given, str) else getattr(fusion or op, "name", None) or getattr(given, "__name__", None)
     if not isinstance(name, str):
         raise ArgumentTypeError(f"autocast: {what} holds names or functions, got {short_repr(given)}.")
-    if fusion is not None or op is not None or name in OPS or name in WHOLES:
-        return name
+    if fusion is not None or op is not None or isinstance(given, type) or name in OPS or name in WHOLES:
+        return name  # a class is a `pb.Function`
     public = next((f for space in _SPACES if (f := find_public(space + name)) is not None), None)
     if name in OPS or name in WHOLES:  # known now that its module is loaded
         return name

@@ -139,14 +139,23 @@ class Casting:
         put_modes(self._without_autocast(mode))
         try:
             if decision.kind != PROMOTE:
-                args, kwargs = self._cast_tree((tuple(args), kwargs), decision)
+                cast = self._cast_trees([*args, *kwargs.values()], decision)
+                args, kwargs = cast[: len(args)], dict(zip(kwargs, cast[len(args) :], strict=True))
             return function(*args, **kwargs)
         finally:
             put_modes(mode)
 
-    def _cast_tree(self, tree: Any, decision: Decision) -> Any:
-        leaves, structure = flatten(tree)
-        return unflatten(structure, self._cast_all(leaves, decision, "fc"))
+    def _cast_trees(self, trees: Sequence[Any], decision: Decision) -> list[Any]:
+        """Arguments of a function, each the same object if nothing in it is cast."""
+        flat = [flatten(tree) for tree in trees]
+        every = self._cast_all([x for leaves, _ in flat for x in leaves], decision, "fc")
+        found, at = [], 0
+        for tree, (leaves, structure) in zip(trees, flat, strict=True):
+            cast = every[at : at + len(leaves)]
+            at += len(leaves)
+            is_same = all(x is y for x, y in zip(leaves, cast, strict=True))
+            found.append(tree if is_same else unflatten(structure, cast))
+        return found
 
     def decides_whole(self, fusion: Fusion) -> bool:
         """Whether a fused function is decided as one, not by its ops."""

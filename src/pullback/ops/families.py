@@ -91,8 +91,8 @@ def linear(
     effects: Effects = PURE,
     statics: Mapping[str, Any] | None = None,
     direct: FormulaFunction | None = None,
-    on_gpu: FormulaFunction | None = None,
     autocast: str = "",
+    on_gpu: FormulaFunction | None = None,
 ) -> Op:
     """An op linear in all its arguments together: states its transpose (a formula of `bar`, specs and statics). With
     a mapping from arguments to formulas it is linear in those, and the arguments after them are indices. It moves,
@@ -115,8 +115,8 @@ def linear(
         name=name, family="linear", args=args, value=value, spec=spec,
         pulls={a: as_formula(pulls[a]) if a in pulls else None for a in args}, push=push, batch=batch,
         samples=samples, rearranges=rearranges, form=form, effects=effects, statics=statics or {}, direct=direct,
-        on_gpu=on_gpu,
         autocast=autocast,
+        on_gpu=on_gpu,
     )  # fmt: skip
     return register(op)
 
