@@ -3,3 +3,4 @@
 # ruff: noqa: I001
 from .grad_scaler import GradScaler as GradScaler
 from ..optim.transformations.master_weights import stochastic_round as stochastic_round
+from .float8 import Quantized as Quantized, quantize as quantize, scaled_matmul as scaled_matmul
