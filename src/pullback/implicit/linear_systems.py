@@ -14,6 +14,7 @@ from ..arrays.value import Value
 from ..errors import DtypeError, ShapeError
 from ..ops.contract.matrix_products import matmul
 from ..ops.dispatch import as_value, shape
+from ..ops.fusion import cast_whole
 from ..ops.shape.reshaping import astype
 from ..transforms.custom.custom_op import CustomOp, custom_op
 from ..transforms.linear_functions import refuse_offset
@@ -25,6 +26,7 @@ from .option_checks import check_method, check_positive_count, check_relative_to
 from .vector_layout import VectorLayout
 
 
+@cast_whole("high")
 def linear_solve(
     A: Any,
     b: Any,

@@ -21,7 +21,7 @@ from ..ops.signatures import of_array, of_mixed_arrays
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def gelu(x: Any, /, *, approximate: Any = False) -> Any:
@@ -37,7 +37,7 @@ def gelu(x: Any, /, *, approximate: Any = False) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def quick_gelu(x: Any, /) -> Any:
@@ -52,7 +52,7 @@ def quick_gelu(x: Any, /) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def swish(x: Any, /) -> Any:
@@ -66,7 +66,7 @@ def swish(x: Any, /) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def mish(x: Any, /) -> Any:
@@ -81,7 +81,7 @@ def mish(x: Any, /) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def softplus(x: Any, /, beta: Any = 1.0, threshold: float | None = None) -> Any:
@@ -98,7 +98,7 @@ def softplus(x: Any, /, beta: Any = 1.0, threshold: float | None = None) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def logsigmoid(x: Any, /) -> Any:
@@ -112,7 +112,7 @@ def logsigmoid(x: Any, /) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def softsign(x: Any, /) -> Any:
@@ -127,7 +127,7 @@ def softsign(x: Any, /) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def tanhshrink(x: Any, /) -> Any:
@@ -142,7 +142,7 @@ def tanhshrink(x: Any, /) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def softmin(x: Any, /, *, axis: Any = -1) -> Any:
@@ -166,7 +166,7 @@ def _apply_gate(x: Any, axis: int, gate: Callable[[Any], Any], what: str) -> Any
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def glu(x: Any, /, *, axis: int = -1) -> Any:
@@ -180,7 +180,7 @@ def glu(x: Any, /, *, axis: int = -1) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def geglu(x: Any, /, *, axis: int = -1) -> Any:
@@ -194,7 +194,7 @@ def geglu(x: Any, /, *, axis: int = -1) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def swiglu(x: Any, /, *, axis: int = -1) -> Any:
@@ -208,7 +208,7 @@ def swiglu(x: Any, /, *, axis: int = -1) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def reglu(x: Any, /, *, axis: int = -1) -> Any:

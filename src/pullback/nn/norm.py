@@ -19,7 +19,7 @@ from ..ops.axes import as_integer, normalize_axes, normalize_axis
 from ..ops.contract.matrix_products import matmul
 from ..ops.dispatch import as_value, ndim, shape
 from ..ops.elementwise.pointwise import divide, equal, less, multiply, power, sqrt, square, where
-from ..ops.fusion import fuse
+from ..ops.fusion import cast_whole, fuse
 from ..ops.index.indexing import getitem
 from ..ops.linalg import vector_norm
 from ..ops.reduce import reductions
@@ -72,7 +72,7 @@ def _scale_and_shift(y: Any, weight: Any, bias: Any, x: Any) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def layer_norm(x: Any, /, weight: Any = None, bias: Any = None, *, axis: Any = -1, eps: float = 1e-5) -> Any:
     """Mean 0 and variance 1 over the last axis, or those named; then times `weight` plus `bias`, of those axes' shape.
@@ -90,7 +90,7 @@ def layer_norm(x: Any, /, weight: Any = None, bias: Any = None, *, axis: Any = -
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def rms_norm(x: Any, /, weight: Any = None, *, axis: Any = -1, eps: float = 1e-6) -> Any:
     """x over the root of its mean square along the last axis, or those named; then times `weight`.
@@ -114,7 +114,7 @@ def _expand_channels(x: Any, axis: int, what: str, **vectors: Any) -> list[Any]:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def group_norm(x: Any, /, groups: int, weight: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Any:
     """The channels (axis 1) in groups, each group of each sample with mean 0 and variance 1; `weight` and `bias` have
@@ -136,7 +136,7 @@ def group_norm(x: Any, /, groups: int, weight: Any = None, bias: Any = None, *, 
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def instance_norm(x: Any, /, weight: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Any:
     """Each channel of each sample with mean 0 and variance 1 over its spatial axes.
@@ -151,6 +151,7 @@ def instance_norm(x: Any, /, weight: Any = None, bias: Any = None, *, eps: float
     return _scale_and_shift(_standardize(widen(x), tuple(range(2, ndim(x))), eps), w, b, x)
 
 
+@cast_whole("promote")
 @attributed_to_caller
 def batch_norm(
     x: Any,
@@ -223,7 +224,7 @@ def _update_running(old: Any, new: Any, momentum: float) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def local_response_norm(
@@ -252,7 +253,7 @@ def clamp_min(x: Any, least: float) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def normalize(x: Any, /, p: float = 2.0, *, axis: Any = -1, eps: float = 1e-12) -> Any:
@@ -268,7 +269,7 @@ def normalize(x: Any, /, p: float = 2.0, *, axis: Any = -1, eps: float = 1e-12) 
 
 
 @of_two_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def cosine_similarity(x: Any, y: Any, /, *, axis: int = -1, eps: float = 1e-8) -> Any:
@@ -290,7 +291,7 @@ def _one_where_zero(size: Any) -> Any:
 
 
 @of_two_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def weight_norm(v: Any, g: Any, /, *, axis: int | None = 0) -> Any:
@@ -309,6 +310,7 @@ def weight_norm(v: Any, g: Any, /, *, axis: int | None = 0) -> Any:
     return multiply(v, divide(reshaping.reshape(g, shape(size)), _one_where_zero(size)))
 
 
+@cast_whole("high")
 def spectral_norm(
     weight: Any, /, u: Any = None, *, axis: int = 0, steps: int = 1, eps: float = 1e-12, key: Any = None
 ) -> tuple[Any, Any]:

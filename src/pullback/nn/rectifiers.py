@@ -36,7 +36,7 @@ def _rectify_with(x: Any, below: Any) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def leaky_relu(x: Any, /, negative_slope: Any = 0.01) -> Any:
@@ -50,7 +50,7 @@ def leaky_relu(x: Any, /, negative_slope: Any = 0.01) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def prelu(x: Any, /, weight: Any) -> Any:
@@ -74,7 +74,7 @@ def prelu(x: Any, /, weight: Any) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def rrelu(x: Any, /, lower: float = 1 / 8, upper: float = 1 / 3, *, training: bool = False, key: Any = None) -> Any:
@@ -99,7 +99,7 @@ def _float_dtype(x: Any) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def elu(x: Any, /, alpha: Any = 1.0) -> Any:
@@ -113,7 +113,7 @@ def elu(x: Any, /, alpha: Any = 1.0) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def celu(x: Any, /, alpha: Any = 1.0) -> Any:
@@ -129,7 +129,7 @@ def celu(x: Any, /, alpha: Any = 1.0) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def selu(x: Any, /) -> Any:
@@ -143,7 +143,7 @@ def selu(x: Any, /) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def squareplus(x: Any, /, b: Any = 4.0) -> Any:
@@ -164,7 +164,7 @@ def squareplus(x: Any, /, b: Any = 4.0) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def relu_squared(x: Any, /) -> Any:
@@ -178,7 +178,7 @@ def relu_squared(x: Any, /) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def star_relu(x: Any, /, scale: Any = 0.8944271909999159, bias: Any = -0.4472135954999579) -> Any:
@@ -237,7 +237,7 @@ def hardsigmoid(x: Any, /) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def hardswish(x: Any, /) -> Any:
@@ -271,7 +271,7 @@ def hardshrink(x: Any, /, lambd: float = 0.5) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def softshrink(x: Any, /, lambd: float = 0.5) -> Any:

@@ -43,6 +43,8 @@ def apply(op: Op, *args: Any, **static: Any) -> Any:
 
 def run(op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
     """`apply` for interpreters, which have their arguments as a list."""
+    if (mode := modes()) is not PLAIN and mode.autocast is not None:
+        return mode.autocast.run(op, args, static)  # casts are ops, so every level sees them
     top, level = None, 0
     for x in args:
         if type(x) is not _ndarray and isinstance(x, Value):
@@ -51,7 +53,7 @@ def run(op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
                 top, level = x, found
     if top is not None:
         return top.interpret(op, args, static)
-    if (mode := modes()) is PLAIN:  # one identity test: an attribute costs as much again
+    if mode is PLAIN:  # one identity test: an attribute costs as much again
         return compute(op, args, static)
     instruments = mode.instruments
     if instruments is None or not instruments.sees(op):

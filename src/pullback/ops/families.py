@@ -32,6 +32,7 @@ def elementwise(
     push: FormulaFunction | None = None,
     conjugate: bool = True,
     algebra: Algebra = OPAQUE,
+    autocast: str = "",
 ) -> Any:
     """An elementwise op: states one partial per argument, or with `bar` among its names, the product of
     the cotangent with the partial. None: the derivative is zero everywhere. Returns the public function.
@@ -56,6 +57,7 @@ def elementwise(
         samples=samples or op_samples.reals(len(args)),
         ufunc=ufunc,
         algebra=algebra,
+        autocast=autocast,
         statics={},
         differentiable=dtype not in ("bool", "bits"),
         wide_value=ufunc is None,
@@ -95,6 +97,7 @@ def linear(
     effects: Effects = PURE,
     statics: Mapping[str, Any] | None = None,
     direct: FormulaFunction | None = None,
+    autocast: str = "",
     on_gpu: FormulaFunction | None = None,
 ) -> Op:
     """An op linear in all its arguments together: states its transpose (a formula of `bar`, specs and statics). With
@@ -119,7 +122,7 @@ def linear(
         name=name, family="linear", args=args, value=value, spec=spec,
         pulls={a: as_formula(pulls[a]) if a in pulls else None for a in args}, push=push or push_by_op, batch=batch,
         samples=samples, rearranges=rearranges, form=form, effects=effects, statics=statics or {}, direct=direct,
-        wide_value=sums, on_gpu=on_gpu,
+        wide_value=sums, autocast=autocast, on_gpu=on_gpu,
     )  # fmt: skip
     return register(op)
 
@@ -203,6 +206,7 @@ def general(
     statics: Mapping[str, Any] | None = None,
     meet: Callable[..., None] | None = None,
     direct: FormulaFunction | None = None,
+    autocast: str = "",
 ) -> Op:
     """An op that states both derivatives; without them its results carry none (integers, booleans). Where the pulls
     of its arguments share most of their work, `joint` computes them together. `args` names the arrays where the
@@ -217,6 +221,7 @@ def general(
         batch=batch, samples=samples, wide_value=True, wide_rules=True,
         differentiable=push is not None, rearranges=rearranges, form=form,
         joint=None if joint is None else as_formula(joint), statics=statics or {}, meet=meet, direct=direct,
+        autocast=autocast,
     )  # fmt: skip
     return register(op)
 

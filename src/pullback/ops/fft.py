@@ -79,6 +79,7 @@ _fft: Op = linear(
         inverse=[False, True, True, False],
         norm=["backward", "forward", "ortho", "backward"],
     ),
+    autocast="high",
 )
 
 
@@ -126,6 +127,7 @@ _rfft: Op = linear(
         axis=[0, 1, 0, 0, 1],
         norm=["backward", "ortho", "forward", "backward", "backward"],
     ),
+    autocast="high",
 )
 
 
@@ -154,6 +156,7 @@ _irfft: Op = linear(
         axis=[0, 1, 0, 0],
         norm=["backward", "ortho", "forward", "backward"],
     ),
+    autocast="high",
 )
 
 

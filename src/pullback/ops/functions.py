@@ -62,7 +62,7 @@ def _dtype_range(dtype: Any) -> tuple[Any, Any]:
 
 
 @of_array
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def softmax(x: Any, /, *, axis: Any = -1) -> Any:
@@ -80,7 +80,7 @@ def softmax(x: Any, /, *, axis: Any = -1) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def log_softmax(x: Any, /, *, axis: Any = -1) -> Any:
@@ -95,7 +95,7 @@ def log_softmax(x: Any, /, *, axis: Any = -1) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def silu(x: Any, /) -> Any:
@@ -110,7 +110,7 @@ def silu(x: Any, /) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def gelu(x: Any, /, *, approximate: bool = False) -> Any:
@@ -128,7 +128,7 @@ def gelu(x: Any, /, *, approximate: bool = False) -> Any:
 
 
 @of_two_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def mean_squared_error(x: Any, y: Any, /) -> Any:

@@ -137,6 +137,8 @@ class Op:
     `wide_value`: on arrays of half precision the value is computed in float32 and rounded once; False for ops that only
     move elements, and for ufuncs, which do so themselves. `wide_rules`: so are its derivatives, whose rules have
     several steps: saved values and cotangents are widened, and each share or tangent is rounded once.
+    `autocast` says what the op does under `pb.autocast` where its family does not (`ops/autocast.py`): "low", "high" or
+    "promote".
 
     `direct(*specs, **static)` gives the NumPy function of the arrays alone that computes the op's value with the least
     overhead; None: `value` with its parameters bound. What it gives serves a GPU too if it only calls a method of the
@@ -167,6 +169,7 @@ class Op:
     effects: Effects = PURE
     algebra: Algebra = OPAQUE
     stops_tapes: bool = False
+    autocast: str = ""
     masked: Callable[..., Any] | None = None
     wide_value: bool = False
     wide_rules: bool = False

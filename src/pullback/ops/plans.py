@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from operator import itemgetter, methodcaller
 from typing import Any, NamedTuple
 
@@ -231,6 +231,13 @@ class _PlannedCalls:
             rule = self._op.rule(needs, len(self._specs))
             found = self._known[needs] = PlannedCall(rule, self._specs, self._static, self.spec)
         return found
+
+
+@lru_cache(256)
+def tracked_call(op: Op, spec: Spec, dtype: Any) -> PlannedCall:
+    """What nodes of a cast of a tracked tensor point at."""
+    static = {"dtype": dtype}
+    return _PlannedCalls(op, (spec,), static, op.spec_of((spec,), static)).tracking(0)
 
 
 def _evaluator(compute: Callable[..., Any], spec: Spec, tensors: int, status: str = "") -> Callable[..., Any]:

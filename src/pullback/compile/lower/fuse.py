@@ -22,7 +22,7 @@ from ..loop_ir import Buffer, Kernel, KernelLine, Layout, Step, Store, contiguou
 from ..target import Target
 from ..vocabulary import Weigher, is_half, operation_dtype
 from .axes import Axes, all_axes, axes_by_stride, layout_in_order, position_in_domain, strides_on_domain
-from .half_values import round_argument, rounded_line
+from .half_values import round_argument, rounded_line, unrounded_line
 from .recomputation import Recomputation
 from .views import view_layouts
 
@@ -356,6 +356,7 @@ class Fuser:
         self, step: int, line: KernelLine, axes: Axes, layout: Layout, word: str = "", points: int = 0
     ) -> None:
         kernel = self.kernel(step)
+        line = unrounded_line(line, layout.buffer.dtype)
         kernel.stores.append(
             Store(line, layout.buffer, strides_on_domain(kernel, axes, layout), layout.offset, word, points=points)
         )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def rotary_embedding(x: Any, /, positions: Any = None, *, base: float = 10000.0, pairing: str = "halves") -> Any:

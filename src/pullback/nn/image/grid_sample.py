@@ -66,7 +66,7 @@ def _axis_taps(mode: str, at: Any) -> list[tuple[Any, Any]]:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def grid_sample(
@@ -140,7 +140,7 @@ def _gather_weighted(x: Any, index: Any, weights: list[Any]) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def affine_grid(theta: Any, /, size: Any, *, align_corners: bool = False) -> Any:

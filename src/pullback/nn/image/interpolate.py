@@ -118,7 +118,7 @@ _ANTIALIASED: dict[str, Callable[[int, int, float, bool], Taps]] = {
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 @rounds_once
 def interpolate(

@@ -23,7 +23,7 @@ from ...ops.elementwise.pointwise import (
     where,
     zero_unless,
 )
-from ...ops.fusion import fuse
+from ...ops.fusion import cast_whole, fuse
 from ...ops.index import indexing
 from ...ops.reduce import reductions
 from ...ops.round_once import rounds_once
@@ -71,6 +71,7 @@ def _zero_ignored(x: Any, counts: Any) -> Any:
 
 # not fused: what made the logarithms of ignored labels need not have finite slopes
 @of_mixed_arrays
+@cast_whole("high")
 @attributed_to_caller
 @rounds_once
 def nll_loss(
@@ -113,7 +114,7 @@ def _class_weights(weight: Any, labels: Any, classes: int, what: str) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def cross_entropy(
@@ -207,6 +208,7 @@ def _clamped_log(p: Any) -> Any:
 
 
 @of_mixed_arrays
+@cast_whole("high")
 @attributed_to_caller
 def binary_cross_entropy(p: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """-target log(p) - (1 - target) log(1 - p) of probabilities p; each logarithm is clamped to -100 or above,
@@ -236,7 +238,7 @@ def _binary_cross_entropy(p: Any, target: Any, weight: Any, reduction: str) -> A
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def binary_cross_entropy_with_logits(
@@ -258,7 +260,7 @@ def binary_cross_entropy_with_logits(
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
@@ -273,7 +275,7 @@ def soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: s
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def multilabel_soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
@@ -289,7 +291,7 @@ def multilabel_soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, r
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def focal_loss(
@@ -323,7 +325,7 @@ def focal_loss(
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def dice_loss(p: Any, /, target: Any, *, axis: Any = None, smooth: float = 1.0, reduction: str = "mean") -> Any:

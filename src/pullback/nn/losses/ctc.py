@@ -11,6 +11,7 @@ from ...errors import ArgumentError, IndexingError, ShapeError
 from ...ops.concrete import as_bare_array, is_concrete
 from ...ops.dispatch import as_value, ndim, shape
 from ...ops.elementwise.pointwise import greater, greater_equal, less, logaddexp, logical_and, maximum, not_equal, where
+from ...ops.fusion import cast_whole
 from ...ops.index import indexing
 from ...ops.index.normalize import namespace_for
 from ...ops.reduce import reductions
@@ -25,6 +26,7 @@ _LOG_ZERO = -1e30
 
 
 @of_mixed_arrays
+@cast_whole("high")
 @attributed_to_caller
 @rounds_once
 def ctc_loss(

@@ -36,7 +36,7 @@ def _reduce_divergence(losses: Any, reduction: str, what: str) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def kl_div(log_q: Any, /, target: Any, *, log_target: bool = False, reduction: str = "mean") -> Any:
@@ -59,7 +59,7 @@ def kl_div(log_q: Any, /, target: Any, *, log_target: bool = False, reduction: s
 
 
 @of_two_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def js_div(p: Any, q: Any, /, *, reduction: str = "mean") -> Any:
@@ -77,7 +77,7 @@ def js_div(p: Any, q: Any, /, *, reduction: str = "mean") -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def info_nce(

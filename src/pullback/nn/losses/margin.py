@@ -23,7 +23,7 @@ from ..norm import cosine_similarity
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def hinge_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> Any:
@@ -38,7 +38,7 @@ def hinge_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction: str = 
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def squared_hinge_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> Any:
@@ -53,7 +53,7 @@ def squared_hinge_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def hinge_embedding_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> Any:
@@ -68,7 +68,7 @@ def hinge_embedding_loss(x: Any, /, target: Any, margin: float = 1.0, *, reducti
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def margin_ranking_loss(x: Any, y: Any, /, target: Any, margin: float = 0.0, *, reduction: str = "mean") -> Any:
@@ -84,7 +84,7 @@ def margin_ranking_loss(x: Any, y: Any, /, target: Any, margin: float = 0.0, *, 
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def cosine_embedding_loss(
@@ -102,7 +102,7 @@ def cosine_embedding_loss(
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def triplet_margin_loss(
@@ -142,7 +142,7 @@ def _check_class_scores(x: Any, what: str) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def multi_margin_loss(
@@ -173,7 +173,7 @@ def multi_margin_loss(
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def multilabel_margin_loss(x: Any, /, labels: Any, *, reduction: str = "mean") -> Any:

@@ -24,7 +24,7 @@ from ...ops.elementwise.pointwise import (
     where,
 )
 from ...ops.families import broadcast_shape
-from ...ops.fusion import fuse
+from ...ops.fusion import cast_whole, fuse
 from ...ops.round_once import rounds_once
 from ...ops.shape import reshaping
 from ...ops.signatures import of_mixed_arrays
@@ -32,7 +32,7 @@ from ..arguments import match_target, reduce_losses
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def mse_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
@@ -47,7 +47,7 @@ def mse_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "me
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def l1_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
@@ -70,7 +70,7 @@ def _huber(away: Any, delta: float) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def huber_loss(x: Any, /, target: Any, delta: float = 1.0, *, weight: Any = None, reduction: str = "mean") -> Any:
@@ -87,7 +87,7 @@ def huber_loss(x: Any, /, target: Any, delta: float = 1.0, *, weight: Any = None
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def smooth_l1_loss(x: Any, /, target: Any, beta: float = 1.0, *, weight: Any = None, reduction: str = "mean") -> Any:
@@ -106,7 +106,7 @@ def smooth_l1_loss(x: Any, /, target: Any, beta: float = 1.0, *, weight: Any = N
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def log_cosh_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
@@ -127,7 +127,7 @@ def log_cosh_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str 
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def quantile_loss(x: Any, /, target: Any, q: Any = 0.5, *, weight: Any = None, reduction: str = "mean") -> Any:
@@ -145,7 +145,7 @@ def quantile_loss(x: Any, /, target: Any, q: Any = 0.5, *, weight: Any = None, r
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 @rounds_once
 def poisson_nll_loss(
@@ -182,6 +182,7 @@ def _stirling_term(n: Any) -> Any:
 
 
 @of_mixed_arrays
+@cast_whole("high")
 @attributed_to_caller
 def gaussian_nll_loss(
     x: Any,

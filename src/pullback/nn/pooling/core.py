@@ -269,7 +269,7 @@ def max_unpool3d() -> None:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def global_avg_pool(x: Any, *, keepdims: bool = False) -> Any:
     """The average of each channel of x (n, channels, *sizes) over all its sizes.
@@ -282,7 +282,7 @@ def global_avg_pool(x: Any, *, keepdims: bool = False) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def global_max_pool(x: Any, *, keepdims: bool = False) -> Any:
     """The greatest element of each channel of x (n, channels, *sizes); of equal ones the first gets the cotangent.

@@ -59,6 +59,7 @@ def divmod(x: Any, y: Any, /) -> tuple[Any, Any]:
     {"x": lambda bar, out: negative(multiply(multiply(bar, out), out))},
     kernel=lambda k, x: k.divide(k.constant(1), x),
     samples=reals_away_from(0),
+    autocast="high",
 )
 def reciprocal(x: Any, /) -> Any:
     """1 / x."""
@@ -70,6 +71,7 @@ def reciprocal(x: Any, /) -> Any:
     dtype="inexact",
     kernel=lambda k, x: k.divide(k.constant(1), k.sqrt(x)),
     samples=reals_above(0),
+    autocast="high",
 )
 def rsqrt(x: Any, /) -> Any:
     """1 / sqrt(x).
@@ -129,7 +131,9 @@ def _logaddexp2_partial(x: Any, y: Any) -> Any:
     return sigmoid(multiply(pointwise.subtract_or_zero(x, y), math.log(2)))
 
 
-@elementwise_op({"x": lambda x, y: _logaddexp2_partial(x, y), "y": lambda x, y: _logaddexp2_partial(y, x)})
+@elementwise_op(
+    {"x": lambda x, y: _logaddexp2_partial(x, y), "y": lambda x, y: _logaddexp2_partial(y, x)}, autocast="high"
+)
 def logaddexp2(x: Any, y: Any, /) -> Any:
     """log2(2^x + 2^y), without overflow."""
 

@@ -18,6 +18,7 @@ from ..dispatch import as_value, ndim, shape
 from ..dtype_info import finfo
 from ..elementwise import pointwise, rounding
 from ..elementwise.pointwise import divide, multiply, subtract
+from ..fusion import cast_whole
 from ..index import indexing
 from ..reduce import reductions
 from ..shape import arrange, reshaping
@@ -140,6 +141,7 @@ def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
     )
 
 
+@cast_whole("high")
 def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None, fweights: Any = None,
         aweights: Any = None, *, dtype: Any = None) -> Any:  # fmt: skip
     x = _variables_as_rows(m, rowvar, dtype)

@@ -22,6 +22,7 @@ from ..eager import function_at_depth
 from ..elementwise import pointwise
 from ..families import broadcast_shape, conjugate_if_complex, general, is_complex, linear
 from ..forms import Reduce
+from ..fusion import cast_whole
 from ..lazy import lazy_function
 from ..op import Op
 from ..op_samples import join_samples, normal_samples
@@ -173,6 +174,7 @@ def mean(
 _caller_divide = function_at_depth(pointwise.divide.op, 2)
 
 
+@cast_whole("high")
 @attributed_to_caller
 def _mean_general(x: Any, axis: Any, dtype: Any, keepdims: bool, where: Any) -> Any:
     x = as_value(x)

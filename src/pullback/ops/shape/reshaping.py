@@ -28,7 +28,7 @@ from ..op_samples import normal_samples
 from ..remember import Outcomes
 from ..signatures import of_array
 
-_astype = linear(
+astype_op = linear(
     "astype",
     statics={"dtype": statics.dtype},
     value=lambda xp, x, dtype: _astype_value(xp.asarray(x), dtype),
@@ -67,7 +67,7 @@ def astype(x: Any, dtype: Any, /) -> Any:
     wanted = as_dtype(dtype)
     if spec_of(x).dtype == wanted and spec_of(x).weak is None:
         return pass_through(x)
-    return apply(_astype, x, dtype=wanted)
+    return apply(astype_op, x, dtype=wanted)
 
 
 _narrow = linear(
