@@ -37,7 +37,7 @@ def _public_names() -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
 
 def __getattr__(name: str) -> Any:
     """A public name, imported on first access: `import pullback` loads the ops and the tape alone."""
-    return dtypes.bfloat16() if name == "bfloat16" else _public_names()[0](name)
+    return dtypes.narrow_dtype(name) if name in dtypes.NARROW_NAMES else _public_names()[0](name)
 
 
 def __dir__() -> list[str]:

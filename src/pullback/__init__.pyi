@@ -235,3 +235,5 @@ __version__: str
 __array_api_version__: str
 __array_namespace_info__: Any
 bfloat16: Any
+float8_e4m3fn: Any
+float8_e5m2: Any

@@ -4,3 +4,4 @@
 from .grad_scaler import GradScaler as GradScaler
 from .report import PrecisionReport as PrecisionReport, report as report
 from ..optim.transformations.master_weights import stochastic_round as stochastic_round
+from .float8 import Quantized as Quantized, quantize as quantize, scaled_matmul as scaled_matmul

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import ConversionError, DeviceError, DtypeError, GraphError
+from .dlpack import import_array, is_exporter
 from .size import Size
 
 _PROCESS = os.getpid()
@@ -225,12 +226,16 @@ def as_array(x: Any) -> Any:
     except (ConversionError, GraphError):
         raise
     except Exception as error:
+        if is_exporter(x):  # of a dtype that NumPy does not know
+            return import_array(np, x)
         if "inhomogeneous" in str(error):
             raise DtypeError(
                 f"cannot make an array of a {type(x).__name__} whose parts have different lengths.\n"
                 "  Pad them to one length, or pass a list of arrays where a tree is taken."
             ) from None
         raise DtypeError(f"cannot make an array of a {type(x).__name__}: {str(error).rstrip('.')}.") from None
+    if array.dtype == object and is_exporter(x):
+        return import_array(np, x)
     if array.dtype == object:
         raise DtypeError(f"expected an array of numbers, got a {type(x).__name__}.\n  {_advise_on_class(x)}")
     return array

@@ -11,6 +11,7 @@ from ..errors import ConversionError, DtypeError, ShapeError
 from .backends import device_of, is_array, raise_device_errors, to_host
 from .call_site import warn_at_user_line
 from .conversion_advice import advise_on_conversion, loses_derivative, replaces_errors
+from .dlpack import export_capsule
 from .node import Node, depends_on_running_call
 from .protect import owned_copy, read_only_view
 from .value import Value
@@ -111,8 +112,8 @@ class ConvertibleValue(Value):
         array = self._bare_array("DLPack")
         if copy is False:
             knows_the_mark = max_version is not None and max_version[0] >= 1
-            return (read_only_view(array) if knows_the_mark else array).__dlpack__(**options)
-        return array.copy().__dlpack__(**options)
+            return export_capsule(read_only_view(array) if knows_the_mark else array, **options)
+        return export_capsule(array.copy(), **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         device: tuple[int, int] = self._bare_array("DLPack").__dlpack_device__()

@@ -11,6 +11,7 @@ from ..errors import ArgumentError, ArgumentTypeError, DeviceError, PullbackErro
 from .backends import device_of, is_array, to_host
 from .call_site import attributed_to_caller
 from .devices import normalize_device
+from .dlpack import import_array
 from .dtypes import as_dtype
 from .protect import as_shared_view
 from .spec import spec_of
@@ -85,7 +86,7 @@ def from_dlpack(source: Any, /, *, device: Any = None, copy: bool | None = None)
         raise ArgumentTypeError(f"from_dlpack: a {type(source).__name__} has no __dlpack__.\n  Use pb.asarray.")
     try:
         on_cpu = source.__dlpack_device__()[0] == _DLPACK_CPU
-        array = (np if on_cpu else importlib.import_module("cupy")).from_dlpack(source)
+        array = import_array(np if on_cpu else importlib.import_module("cupy"), source)
     except PullbackError:
         raise
     except ImportError:

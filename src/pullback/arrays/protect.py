@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .backends import copy_array, is_array
+from .dtypes import NARROW_NAMES
 from .finalizers import FinalizerQueue
 
 #: The base object NumPy puts between an array and its view made by `as_strided`.
@@ -50,6 +51,8 @@ class _SharedBase:
     def __init__(self, view: Any) -> None:
         interface = dict(view.__array_interface__)
         interface["data"] = (interface["data"][0], True)
+        if view.dtype.name in NARROW_NAMES:  # which the interface cannot express: bytes, for `_array_over_base`
+            interface |= {"typestr": f"|V{view.dtype.itemsize}", "descr": [("", f"|V{view.dtype.itemsize}")]}
         self.__array_interface__ = interface
         self.view = view
 
@@ -70,7 +73,7 @@ class _LockedBase(_SharedBase):
 
 def _array_over_base(lent: _SharedBase) -> Any:
     array, dtype = np.asarray(lent), lent.view.dtype
-    return array if array.dtype == dtype else array.view(dtype)  # the array interface cannot express bfloat16
+    return array if array.dtype == dtype else array.view(dtype)
 
 
 def as_shared_view(array: Any) -> Any:

@@ -16,18 +16,26 @@ from .size import Size, recorder_of
 PLAIN_KINDS = (np.dtype("float16"), np.dtype("float32"), np.dtype("float64"))
 
 
-def is_inexact(dtype: Any) -> bool:
-    """Whether values of this dtype can carry derivatives."""
-    return bool(dtype.kind in "fc" or dtype.name == "bfloat16")
-
-
 #: Type codes of float16 and bfloat16, which every op computes in float32; comparing one character costs least.
 HALF_CODES = frozenset("eE")
+#: Those of float8_e4m3fn and float8_e5m2, which only store, and all codes of `ml_dtypes`.
+FLOAT8_CODES = frozenset("45")
+_NARROW_CODES = FLOAT8_CODES | {"E"}
+
+
+def is_inexact(dtype: Any) -> bool:
+    """Whether values of this dtype can carry derivatives."""
+    return bool(dtype.kind in "fc" or dtype.char in _NARROW_CODES)
 
 
 def is_half(dtype: Any) -> bool:
     """Whether this is float16 or bfloat16."""
     return dtype.char in HALF_CODES
+
+
+def derivative_dtype(dtype: Any) -> Any:
+    """The dtype of cotangents and tangents: that of the value, but float32 for float8, whose few bits hold no slope."""
+    return np.dtype(np.float32) if dtype.char in FLOAT8_CODES else dtype
 
 
 def is_real_float(dtype: Any) -> bool:
@@ -65,7 +73,8 @@ class Spec:
         self.inexact = is_inexact(self.dtype)
         self.half = is_half(self.dtype)
         self.plain: int | None = None
-        self.number = next(_numbers) if weak is None and self.dtype.kind in "biuf" else 0
+        stores_only = self.dtype.char in FLOAT8_CODES
+        self.number = next(_numbers) if weak is None and self.dtype.kind in "biuf" and not stores_only else 0
         if device == "cpu" and weak is None and self.dtype in PLAIN_KINDS:
             self.plain = 2 * PLAIN_KINDS.index(self.dtype) + (not self.shape)
         self.scalars: dict[float, Any] = {}

@@ -24,7 +24,7 @@ from .dtypes import NAMES, as_dtype
 from .node import Handle, Node, has_derivative, leaf_node
 from .protect import as_immutable
 from .scope import Scope, current_scope, enclosing_scopes
-from .spec import Spec, spec_of
+from .spec import FLOAT8_CODES, Spec, spec_of
 from .value import Value
 from .views import is_view, view_write_error
 
@@ -112,6 +112,10 @@ class Tensor(ConvertibleValue):
         if self.is_inference and not modes().inference:
             raise GraphError(
                 "a tensor made under inference_mode can never require a gradient.\n  Copy it: pb.tensor(x)."
+            )
+        if self.spec.dtype.char in FLOAT8_CODES:
+            raise DtypeError(
+                f"a tensor of {self.spec.dtype} only stores numbers.\n  Differentiate what it was made of."
             )
         if not self.spec.inexact:
             raise DtypeError(

@@ -19,9 +19,9 @@ from ..arrays.backends import (
 )
 from ..arrays.call_site import UNTYPED, as_typed_error, format_line, user_line
 from ..arrays.size import has_unknowns, recorder_of
-from ..arrays.spec import HALF_CODES, Spec, spec_of
+from ..arrays.spec import FLOAT8_CODES, HALF_CODES, Spec, spec_of
 from ..arrays.value import Value
-from ..errors import DeviceError, GraphError, IndexingError, PullbackError
+from ..errors import DeviceError, DtypeError, GraphError, IndexingError, PullbackError
 from ..instrument import OpCall
 from ..settings import PLAIN, modes
 from .op import OPS, Op
@@ -73,8 +73,8 @@ def compute(op: Op, arrays: Sequence[Any], static: dict[str, Any]) -> Any:
                 return compute(op, arrays, static)
         if has_numbers:
             arrays = as_gpu_operands(arrays, op.ufunc is not None)
-    if op.ufunc is not None and len(arrays) > 1 and "ml_dtypes" in _modules:
-        arrays = match_bfloat16(xp, arrays)
+    if "ml_dtypes" in _modules:
+        arrays = adapt_narrow_dtypes(op, xp, arrays)
     try:
         if op.wide_value and has_half(arrays):
             out = compute_in_single(op, xp, *arrays, **static)
@@ -133,6 +133,23 @@ def compute_in_single(op: Op, xp: Any, *arrays: Any, **static: Any) -> Any:
     if type(out) is tuple:
         return tuple([xp.asarray(x).astype(s.dtype, copy=False) for x, s in zip(out, wanted, strict=True)])
     return xp.asarray(out).astype(wanted.dtype, copy=False)
+
+
+def adapt_narrow_dtypes(op: Op, xp: Any, arrays: Sequence[Any]) -> Sequence[Any]:
+    """The arguments of an op where dtypes of `ml_dtypes` may be among them; float8 is refused by ops that compute."""
+    if op.family == "elementwise" or op.wide_value:
+        for x in arrays:
+            if type(x) not in _SCALARS and x.dtype.char in FLOAT8_CODES:
+                raise float8_error(op.name, x.dtype)
+    return arrays if op.ufunc is None or len(arrays) < 2 else match_bfloat16(xp, arrays)
+
+
+def float8_error(name: str, dtype: Any) -> DtypeError:
+    """The error for arithmetic on numbers of eight bits."""
+    return DtypeError(
+        f"{name}: {dtype} only stores numbers, ops do not compute with it.\n"
+        "  Convert it first: x.astype(pb.float32); products of scaled values are pb.amp.scaled_matmul."
+    )
 
 
 def match_bfloat16(xp: Any, arrays: Sequence[Any]) -> Sequence[Any]:

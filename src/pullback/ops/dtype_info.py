@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.dtypes import as_dtype
-from ..arrays.spec import make_spec, spec_of
+from ..arrays.dtypes import NARROW_NAMES, as_dtype
+from ..arrays.spec import is_inexact, make_spec, spec_of
 from ..arrays.value import Value
 from ..errors import ArgumentError
 from .families import broadcast_shape, result_dtype
@@ -49,9 +49,9 @@ def finfo(type: Any, /) -> FloatInfo:
     32
     """
     dtype = _dtype_of(type)
-    if dtype.kind not in "fc" and dtype.name != "bfloat16":
+    if not is_inexact(dtype):
         raise ArgumentError(f"finfo: {dtype} is no floating-point dtype.")
-    if dtype.name == "bfloat16":
+    if dtype.name in NARROW_NAMES:
         import ml_dtypes
 
         found: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
@@ -85,7 +85,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     if isinstance(kind, tuple):
         return any(isdtype(dtype, k) for k in kind)
     dtype = as_dtype(dtype)
-    if dtype.name == "bfloat16":
+    if dtype.name in NARROW_NAMES:
         return kind in ("real floating", "numeric") or (not isinstance(kind, str) and as_dtype(kind) == dtype)
     try:
         return bool(np.isdtype(dtype, kind))

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..arrays.size import Size
-from ..arrays.spec import HALF_CODES, Spec, make_spec, spec_of, zeros
+from ..arrays.spec import FLOAT8_CODES, HALF_CODES, Spec, make_spec, spec_of, zeros
 from ..errors import ArgumentError, DeviceError, DtypeError, GraphError, ShapeError
 from . import basis, batching, op_samples
-from .dispatch import counts_as_number, mixed_devices_error, promotion_argument, run, widens_bfloat16
+from .dispatch import counts_as_number, float8_error, mixed_devices_error, promotion_argument, run, widens_bfloat16
 from .eager import public_function
 from .op import OPAQUE, PURE, Algebra, Effects, Formula, MaskedCotangent, Op, as_formula, register, widen_halves
 from .signatures import Declarations
@@ -89,6 +89,7 @@ def linear(
     transpose: FormulaFunction | Mapping[str, FormulaFunction],
     samples: FormulaFunction,
     spec: FormulaFunction = same_spec,
+    push: FormulaFunction | None = None,
     batch: FormulaFunction = batching.batch_in_front,
     rearranges: bool = True,
     sums: bool = False,
@@ -101,13 +102,14 @@ def linear(
 ) -> Op:
     """An op linear in all its arguments together: states its transpose (a formula of `bar`, specs and statics). With
     a mapping from arguments to formulas it is linear in those, and the arguments after them are indices. It moves,
-    copies, drops or adds up elements (`sums`); where a weight may be negative or complex, `rearranges=False`.
+    copies, drops or adds up elements (`sums`); where a weight may be negative or complex, `rearranges=False`. `push`:
+    where a tangent is not the op of the tangents.
     """
     args = _argument_names(value, statics)
     pulls = transpose if isinstance(transpose, Mapping) else {args[-1]: transpose}
     moving = len(pulls) if isinstance(transpose, Mapping) else None
 
-    def push(tangents: Sequence[Any], out: Any, primals: Sequence[Any], static: dict[str, Any]) -> Any:
+    def push_by_op(tangents: Sequence[Any], out: Any, primals: Sequence[Any], static: dict[str, Any]) -> Any:
         if len(tangents) == 1 and tangents[0] is not None:
             return run(op, tangents, static)
         if all(t is None for t in tangents):
@@ -118,7 +120,7 @@ def linear(
 
     op = Op(
         name=name, family="linear", args=args, value=value, spec=spec,
-        pulls={a: as_formula(pulls[a]) if a in pulls else None for a in args}, push=push, batch=batch,
+        pulls={a: as_formula(pulls[a]) if a in pulls else None for a in args}, push=push or push_by_op, batch=batch,
         samples=samples, rearranges=rearranges, form=form, effects=effects, statics=statics or {}, direct=direct,
         wide_value=sums, autocast=autocast, on_gpu=on_gpu,
     )  # fmt: skip
@@ -374,6 +376,8 @@ def _pointwise_spec(name: str, ufunc: str | None, dtype: str) -> FormulaFunction
 
 def result_dtype(specs: Sequence[Spec]) -> Any:
     """NumPy 2's promotion over the arguments, Python scalars being weak, also beside bfloat16."""
+    if all(s.dtype is specs[0].dtype and s.weak is None for s in specs):
+        return specs[0].dtype
     try:
         return np.result_type(*(d() if isinstance(d, type) else d for d in _promotion_arguments(specs)))
     except TypeError:
@@ -385,6 +389,8 @@ def _promotion_arguments(specs: Sequence[Spec]) -> list[Any]:
     """Dtypes, and Python types for weak scalars, such that NumPy promotes as we do."""
     given = [promotion_argument(s) for s in specs]
     strong = [s.dtype for s in specs if not s.weak]
+    if any(d.char in FLOAT8_CODES for d in strong):
+        raise float8_error("promotion", next(d for d in strong if d.char in FLOAT8_CODES))
     narrow = [d for d in strong if d.name == "bfloat16"]
     if narrow and any(map(widens_bfloat16, strong)):
         return [np.dtype(np.float32) if d == narrow[0] else d for d in given]

@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays.backends import is_array
 from ..arrays.call_site import attributed_to_caller
 from ..arrays.devices import is_device, normalize_device
-from ..arrays.dtypes import NAMES, as_dtype
+from ..arrays.dtypes import ALIASES, NAMES, as_dtype
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
@@ -34,7 +34,7 @@ def to(self: Any, *args: Any, dtype: Any = None, device: Any = None, copy: bool 
     for given in args:
         if isinstance(given, Value) or is_array(given):
             dtype, device = spec_of(given).dtype, spec_of(given).device
-        elif is_device(given) and given not in NAMES:
+        elif is_device(given) and given not in NAMES and given not in ALIASES:
             device = given
         else:
             dtype = given
@@ -159,7 +159,8 @@ def _same(self: Any) -> Any:
 
 
 _DTYPES = {
-    "float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32", "bool": "bool",
+    "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": "int64", "int": "int32",
+    "bool": "bool",
 }  # fmt: skip
 #: Methods that call no op, and so make no node.
 _PLAIN: dict[str, Any] = {"numel": _numel, "dim": _dim, "contiguous": _same}

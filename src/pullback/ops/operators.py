@@ -256,8 +256,8 @@ _cupy_ufunc = attributed_to_caller(lazy_function("protocol", "cupy_ufunc"))
 #: Methods under PyTorch's names, which `method_aliases` adds at the first use of one.
 _ALIASES = """
     to cpu cuda view permute t unsqueeze expand expand_as clamp softmax log_softmax index_select unbind topk pow matmul
-    mm bmm sigmoid relu isnan isfinite eq ne lt le gt ge masked_fill gather float double half long int bool numel dim
-    contiguous clone
+    mm bmm sigmoid relu isnan isfinite eq ne lt le gt ge masked_fill gather float double half bfloat16 long int bool
+    numel dim contiguous clone
 """
 
 

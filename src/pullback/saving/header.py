@@ -25,15 +25,15 @@ METADATA = "__metadata__"
 _DTYPE_CODES = {
     "bool": "BOOL", "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "uint8": "U8", "uint16": "U16",
     "uint32": "U32", "uint64": "U64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
+    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
 }  # fmt: skip
 #: Codes of dtypes that tensors do not support: they are read as those of `ml_dtypes`.
-_NARROW = {
-    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
-}  # fmt: skip
+_NARROW = {"F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz"}
+#: How many bytes an element of them takes, which NumPy does not know by their names.
+_BYTES = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
 _DTYPES = {code: name for name, code in _DTYPE_CODES.items()} | {"C64": "complex64"}
 _SIZES = dict.fromkeys(_NARROW, 1)
-_SIZES |= {code: 2 if name == "bfloat16" else np.dtype(name).itemsize for code, name in _DTYPES.items()}
+_SIZES |= {code: _BYTES.get(name) or np.dtype(name).itemsize for code, name in _DTYPES.items()}
 #: The largest header that readers of the format accept.
 _MAX_HEADER_BYTES = 100_000_000
 #: Arrays begin at a multiple of this, counted from the start of the file, so that a mapped file is aligned.

@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays.backends import copy_array, is_array, namespace_on
 from ..arrays.node import Node
 from ..arrays.scope import Scope
-from ..arrays.spec import Spec, spec_of
+from ..arrays.spec import FLOAT8_CODES, Spec, spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.trees import leaf_paths
 from ..arrays.value import Value
@@ -39,7 +39,7 @@ def as_array_leaf(leaf: Any, what: str) -> Any:
 def as_differentiable(leaf: Any, what: str, structure: Any = None, number: int = 0) -> Any:
     """A leaf that is to be differentiated: a value of a floating-point or complex dtype."""
     value = as_array_leaf(leaf, what)
-    if not spec_of(value).inexact:
+    if not spec_of(value).inexact or spec_of(value).dtype.char in FLOAT8_CODES:
         raise DtypeError(
             f"{what}: only floating-point and complex values can be differentiated, "
             f"argument{leaf_paths(structure)[number]} is {spec_of(value)}.\n"

@@ -10,7 +10,7 @@ from ..arrays.backends import is_array
 from ..arrays.picklable import Bound
 from ..arrays.protect import as_immutable
 from ..arrays.scope import Scope
-from ..arrays.spec import Spec, spec_of, zeros
+from ..arrays.spec import Spec, derivative_dtype, spec_of, zeros
 from ..arrays.tensor import Tensor, alias, wrap
 from ..arrays.trees import flatten, leaves_matching, map_tree, unflatten
 from ..arrays.value import Value
@@ -135,7 +135,8 @@ def _make_dual(primal: Any, tangent: Any, scope: Scope) -> Any:
     if found.shape != spec.shape:
         # Rules leave broadcasting out; most tangents are added up before they need their full shape.
         tangent = broadcast_checked(tangent, spec.shape)
-    return Dual(primal, tangent if found.dtype == spec.dtype else narrow(tangent, spec.dtype), scope)
+    wanted = derivative_dtype(spec.dtype)
+    return Dual(primal, tangent if found.dtype == wanted else narrow(tangent, wanted), scope)
 
 
 def _add_leading_axis(x: Any) -> Any:

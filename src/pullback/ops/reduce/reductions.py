@@ -12,7 +12,7 @@ from ...arrays.argument_checks import explains_keywords, refuse_keywords
 from ...arrays.call_site import attributed_to_caller
 from ...arrays.dtypes import as_dtype
 from ...arrays.size import Size
-from ...arrays.spec import Spec, is_half, is_inexact, make_spec, spec_of
+from ...arrays.spec import Spec, derivative_dtype, is_half, is_inexact, make_spec, spec_of
 from ...arrays.tensor import Tensor
 from ...errors import ArgumentError, DtypeError, ShapeError
 from .. import statics
@@ -666,7 +666,7 @@ def fit_to_spec(bar: Any, spec: Spec) -> Any:
     if found.dtype != spec.dtype and is_inexact(spec.dtype):
         if is_complex(bar) and spec.dtype.kind != "c":
             bar = pointwise.real(bar)
-        bar = reshaping.narrow(bar, spec.dtype)
+        bar = reshaping.narrow(bar, derivative_dtype(spec.dtype))
     if found.device != spec.device:  # of an array without axes, which counts as a number beside those of a GPU
         bar = move(bar, spec.device)
     return bar

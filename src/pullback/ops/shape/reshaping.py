@@ -11,12 +11,12 @@ import numpy as np
 
 from ...arrays.argument_checks import explains_keywords, refuse_keywords
 from ...arrays.backends import is_array, namespace_of
-from ...arrays.dtypes import as_dtype
+from ...arrays.dtypes import FLOAT8_LARGEST, as_dtype
 from ...arrays.size import is_same_shape
-from ...arrays.spec import Spec, is_half, make_spec, spec_of
+from ...arrays.spec import FLOAT8_CODES, Spec, derivative_dtype, is_half, make_spec, spec_of
 from ...arrays.tensor import Tensor, alias, tensor
 from ...arrays.value import Value
-from ...errors import ArgumentError, ArgumentTypeError, ShapeError
+from ...errors import ArgumentError, ArgumentTypeError, DeviceError, ShapeError
 from ...settings import modes
 from .. import batching, statics
 from ..axes import as_shape, axes_tuple, normalize_axes, resolve_shape
@@ -35,12 +35,28 @@ astype_op = linear(
     spec=lambda x, dtype: make_spec(x.shape, np.dtype(dtype), x.device),
     transpose=lambda bar: bar,
     samples=normal_samples([(3,), (2, 2), ()], dtype=[np.dtype("float64"), np.dtype("float32"), np.dtype("float32")]),
+    push=lambda *call: _push_cast(*call),
     form=Cast(),
 )
 
 
 def _astype_value(x: Any, dtype: Any) -> Any:
+    if np.dtype(dtype).char in FLOAT8_CODES:
+        return _saturate(x, dtype)
     return (x.real if x.dtype.kind == "c" and np.dtype(dtype).kind != "c" else x).astype(dtype)
+
+
+def _saturate(x: Any, dtype: Any) -> Any:
+    """x in eight bits: what is too large becomes the largest number, as processors convert. NaN stays NaN."""
+    if type(x) is not np.ndarray:
+        raise DeviceError(f"astype: CuPy has no arrays of {dtype}.\n  Convert on the CPU.")
+    most = FLOAT8_LARGEST[np.dtype(dtype).name]
+    with np.errstate(invalid="ignore"):
+        return np.clip(x.astype(np.float32), -most, most).astype(dtype)
+
+
+def _push_cast(tangents: Any, out: Any, primals: Any, static: dict[str, Any]) -> Any:
+    return None if tangents[0] is None else astype(tangents[0], derivative_dtype(static["dtype"]))
 
 
 def astype(x: Any, dtype: Any, /) -> Any:

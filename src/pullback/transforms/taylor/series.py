@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...arrays.scope import Scope
-from ...arrays.spec import Spec, spec_of, zeros
+from ...arrays.spec import Spec, derivative_dtype, spec_of, zeros
 from ...arrays.value import Value
 from ...errors import ConversionError
 from ...ops.dispatch import run
@@ -221,7 +221,8 @@ def _fit_coefficient(coefficient: Any, spec: Spec) -> Any:
     found = spec_of(coefficient)
     if found.shape != spec.shape:
         coefficient = broadcast_checked(coefficient, spec.shape)
-    return coefficient if found.dtype == spec.dtype else narrow(coefficient, spec.dtype)
+    wanted = derivative_dtype(spec.dtype)
+    return coefficient if found.dtype == wanted else narrow(coefficient, wanted)
 
 
 def series_scope() -> Scope:

@@ -69,7 +69,8 @@ def kernel_key(kernel: Kernel) -> tuple[Any, list[Buffer]]:
     overlapping = frozenset(buffers[b] for b in find_overlapping_buffers(buffers))
     cut = kernel.division
     blocks = None if cut is None else (cut.axis, cut.blocks)  # the stores imply which buffers have pieces
-    key = (kernel.extents, kernel.inner, blocks, tuple(lines), tuple(stores), walked, overlapping)
+    dtypes = tuple(b.dtype for b in buffers)  # a line that loads half precision is a float32
+    key = (kernel.extents, kernel.inner, blocks, tuple(lines), tuple(stores), walked, overlapping, dtypes)
     return key, list(buffers)
 
 
