@@ -548,7 +548,7 @@ def test_explain_says_which_dtype_and_why():
         eager = pb.amp.explain(step, pb.tensor(X))
         staged = pb.amp.explain(pb.jit(step), pb.tensor(X))
         inside = pb.amp.explain(lambda x: pb.jit(step)(x), pb.tensor(X))
-    rows = [(c.op, c.ran, c.kind, c.why) for c in eager.calls]
+    rows = [(c.name, c.ran, c.kind, c.why) for c in eager.calls]
     assert rows == [
         ("matmul", ("bfloat16", "bfloat16"), "low", "a contraction"),
         ("gelu", ("bfloat16",), "promote", "the whole function"),
@@ -560,8 +560,8 @@ def test_explain_says_which_dtype_and_why():
         ("multiply", ("float32",), "promote", "by promotion"),
         ("mse_loss", ("float32", "float32"), "high", "the whole function"),
     ]
-    assert [(c.op, c.ran, c.kind, c.why) for c in staged.calls] == rows
-    assert [(c.op, c.ran, c.kind, c.why) for c in inside.calls] == rows
+    assert [(c.name, c.ran, c.kind, c.why) for c in staged.calls] == rows
+    assert [(c.name, c.ran, c.kind, c.why) for c in inside.calls] == rows
     assert [c.shared for c in eager.calls][:3] == [0, 0, 2]
     assert [c.shared for c in staged.calls][:3] == [0, 0, 2]
     assert "h = x @ w" in eager.calls[0].line
@@ -581,8 +581,8 @@ def test_explain_lists_ops_of_fused_functions_and_policies():
         return pb.exp(pb.matmul(x, W))
 
     with pb.autocast():
-        assert [c.op for c in pb.amp.explain(layer, pb.tensor(X)).calls] == ["matmul", "exp"]
+        assert [c.name for c in pb.amp.explain(layer, pb.tensor(X)).calls] == ["matmul", "exp"]
     net = small_network()
     net.policy = pb.Policy()
     report = pb.amp.explain(net, X)
-    assert {c.why for c in report.calls if c.op == "linear"} == {"the module's policy"}
+    assert {c.why for c in report.calls if c.name == "linear"} == {"the module's policy"}

@@ -65,7 +65,8 @@ PAGES = {
 TITLES = {
     "contract": "Products", "functions": "Other functions", "reduce": "Reductions", "index": "Indexing",
     "order": "Sorting", "window": "Windows", "shape": "Shapes", "Linalg": "Functions", "Fft": "Functions",
-    "Cuda": "Functions", "Amp": "Functions", "Nn": "Policies", "autocast": "Autocast", "Optim": "Types", "Interop": "Interoperability", "dtype_info": "About dtypes",
+    "Cuda": "Functions", "Amp": "Functions", "Nn": "Policies", "autocast": "Autocast",
+    "Optim": "Types", "Interop": "Interoperability", "dtype_info": "About dtypes",
 }  # fmt: skip
 #: Folders of the pages of names, by whether they begin with a capital letter: `nn.Fold` and `nn.fold` differ in case
 #: alone, which some file systems do not see.

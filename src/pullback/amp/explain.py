@@ -31,7 +31,7 @@ class CastCall:
     ran, those of its results, and why. `shared` counts casts that another call had made already.
     """
 
-    op: str
+    name: str
     given: tuple[str, ...]
     ran: tuple[str, ...]
     results: tuple[str, ...]
@@ -51,7 +51,7 @@ class CastCall:
 
     def cells(self) -> tuple[str, ...]:
         return (
-            str(self.calls), self.op, _list_dtypes(self.given), _list_dtypes(self.ran), _list_dtypes(self.results),
+            str(self.calls), self.name, _list_dtypes(self.given), _list_dtypes(self.ran), _list_dtypes(self.results),
             self.reason(), self.line,
         )  # fmt: skip
 
@@ -108,7 +108,7 @@ def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Autoc
     >>> w = np.ones((3, 2), "float32")
     >>> with pb.autocast("float16"):
     ...     report = pb.amp.explain(lambda x: pb.sum(pb.matmul(x, w)), np.ones((4, 3), "float32"))
-    >>> [(call.op, call.ran, call.reason()) for call in report.calls]  # doctest: +NORMALIZE_WHITESPACE
+    >>> [(call.name, call.ran, call.reason()) for call in report.calls]  # doctest: +NORMALIZE_WHITESPACE
     [('matmul', ('float16', 'float16'), 'low: a contraction, 2 cast'),
      ('sum', ('float32',), 'float32: a fold, 1 cast')]
     """
