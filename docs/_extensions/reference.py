@@ -166,7 +166,7 @@ def section(name: str, thing: Any) -> str:
         return "Checkpoint"
     if isinstance(thing, float) or thing is None:
         return "Constants"
-    if space in ("random", "special", "memory", "fft", "linalg", "cuda"):
+    if space in ("random", "special", "memory", "fft", "linalg", "cuda", "amp"):
         return space.capitalize()
     if not hasattr(thing, "__module__"):
         raise ExtensionError(f"{name} is public, but the reference does not know how to document {type(thing)}.")

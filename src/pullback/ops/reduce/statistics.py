@@ -12,15 +12,19 @@ from ...errors import ArgumentError, IndexingError, ShapeError
 from ..axes import as_integer, normalize_axes, normalize_axis
 from ..dispatch import as_value, ndim, shape
 from ..elementwise import pointwise
+from ..fusion import cast_whole
 from ..index import indexing
 from ..index.normalize import concrete_mask
+from ..round_once import rounds_once
 from ..shape import reshaping
 from ..signatures import ArrayFunction, of_array, of_mixed_arrays
 from . import reductions, scans
 
 
 @of_array
+@cast_whole("high")
 @attributed_to_caller
+@rounds_once
 def average(x: Any, /, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
     """The weighted mean over some axes, or over all; with `returned`, the sum of the weights too.
 
@@ -201,7 +205,9 @@ def _trapezoid_areas(y: Any, x: Any, dx: Any, axis: int) -> tuple[Any, int]:
 
 
 @of_mixed_arrays
+@cast_whole("high")
 @attributed_to_caller
+@rounds_once
 def trapezoid(y: Any, /, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     """The area under y along an axis by the trapezoidal rule, with coordinates x or steps dx.
 
@@ -217,7 +223,9 @@ trapz = trapezoid
 
 
 @of_mixed_arrays
+@cast_whole("high")
 @attributed_to_caller
+@rounds_once
 def cumulative_trapezoid(y: Any, /, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     """The running area under y along an axis; one element shorter than y.
 

@@ -12,6 +12,8 @@ from ...errors import ArgumentError, DtypeError
 from ..dispatch import as_value
 from ..elementwise import pointwise
 from ..elementwise.pointwise import add, cos, less, multiply, negative, sin, subtract, where
+from ..fusion import cast_whole
+from ..round_once import rounds_once
 from ..signatures import of_array, of_two_arrays
 from .definition import library_function, refuse_partial, shift_order, special, special_op
 
@@ -229,7 +231,9 @@ gammaln, psi = lgamma, digamma
 
 
 @of_array
+@cast_whole("high")
 @attributed_to_caller
+@rounds_once
 def factorial(x: Any, /) -> Any:
     """gamma(x + 1), for reals.
 
@@ -241,7 +245,9 @@ def factorial(x: Any, /) -> Any:
 
 
 @of_two_arrays
+@cast_whole("high")
 @attributed_to_caller
+@rounds_once
 def comb(n: Any, k: Any, /) -> Any:
     """In how many ways k can be chosen from n: `binom`, and zero where k is negative or above n.
 
@@ -255,7 +261,9 @@ def comb(n: Any, k: Any, /) -> Any:
 
 
 @of_array
+@cast_whole("high")
 @attributed_to_caller
+@rounds_once
 def multigammaln(a: Any, d: int, /) -> Any:
     """The log of the gamma function of d x d matrices: d(d-1)/4 log(pi) plus lgamma(a - j/2) for j below d.
 
