@@ -46,5 +46,6 @@ LIMITS = Limits(
 def make_cuda_target(link: Callable[[Compilation], Runner]) -> Target:
     """A GPU whose compiled programs run by what `link` makes of them."""
     return Target(
-        "cuda", DTYPES, frozenset(VOCABULARY), COSTS, LIMITS, render=render_program, link=link, group=group_steps
-    )
+        "cuda", DTYPES, frozenset(VOCABULARY), COSTS, LIMITS, render=render_program, link=link, group=group_steps,
+        extra_bytes=lambda steps: render_program(steps, False).plan.scratch_bytes,
+    )  # fmt: skip
