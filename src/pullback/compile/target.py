@@ -74,6 +74,8 @@ class Limits:
     large_domain: int = 1 << 14
     #: The axes, each with its own stride, that the batch of a product may have.
     max_batch_axes: int = 1
+    #: Dtypes in which products read the patches of a convolution where they are in its grid: nothing is laid out.
+    patchless_dtypes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -174,6 +174,7 @@ _scatter: Op = linear(
     transpose={"x": lambda bar, indices, index: apply(_getitem, bar, *indices, index=index)},
     batch=_batch_scatter,
     samples=_scatter_samples,
+    sums=True,
     form=ScatterAdd(),
     direct=lambda x, *indices, index, wanted: None if indices else _bind_scatter(x.dtype, index, wanted),
 )

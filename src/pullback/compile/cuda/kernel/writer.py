@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from ...loop_ir import Buffer, KernelLine, Store
+from ...vocabulary import half_dtype, is_half, value_dtype
 from ..launch_plan import new_status
-from ..words import CudaValue, CudaWords, c_type, held_dtype, identity_number, is_half, number_text
+from ..words import CudaValue, CudaWords, c_type, identity_number, number_text
 from .grid import Access, Grid, shares_memory
 
 #: Coordinates by group: the text of each.
@@ -139,7 +140,7 @@ class FunctionWriter:
         if line.kind == "gather":
             return self._gather(words, line, args, at)
         if line.kind == "cast":
-            return words.cast(args[0], line.dtype)
+            return words.cast(args[0], half_dtype(line.narrow) if line.narrow else line.dtype)
         assert line.kernel is not None
         assert line.compute_dtype is not None
         words.dtype = line.compute_dtype
@@ -209,7 +210,7 @@ def takes_any_order(store: Store) -> bool:
 
 def fold_dtype(x: Store | KernelLine) -> np.dtype[Any]:
     """What is folded in: half types are rounded to when that is done."""
-    return held_dtype(x.buffer.dtype if isinstance(x, Store) else x.dtype)
+    return value_dtype(x.buffer.dtype if isinstance(x, Store) else x.dtype)
 
 
 def accumulator_type(x: Store | KernelLine) -> str:
