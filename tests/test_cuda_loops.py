@@ -196,3 +196,56 @@ def test_an_eager_scatter_of_nothing(gpu):
     none = cupy.asarray(np.zeros(0, int))
     (found,) = pb.vjp(lambda x: x[none], cupy.asarray(X))[1](cupy.asarray(np.zeros((0, 3))))
     agree(found, np.zeros((4, 3)))
+
+
+# Arguments of the host, fallbacks, memory
+
+
+def test_keys_of_the_host_are_arguments(gpu):
+    cupy, _ = gpu
+    f = lambda x, key: pb.nn.dropout(x, 0.5, key=key)  # noqa: E731
+    compiled, x = pb.jit(f), X.astype("float32")
+    for seed in range(4):
+        key = pb.random.key(seed)
+        agree(compiled(cupy.asarray(x), key), f(x, key))
+        agree(compiled(cupy.asarray(x), cupy.asarray(key)), f(x, key))
+    assert "launched as 1 graph of 2 launches" in compiled.lower(cupy.asarray(x), key).explain()
+    both = pb.jit(lambda x, key: (pb.sum(x), pb.random.split(key)))
+    _, keys = both(cupy.asarray(x), key)
+    assert type(keys) is np.ndarray
+    assert np.array_equal(keys, pb.random.split(key))
+
+
+def test_loops_fall_back_with_their_constants(gpu):
+    cupy, driver = gpu
+    weights = [W.astype("float32") for W in (np.ones((8, 3)) / 4, np.eye(8, 2) / 2, np.zeros(8))]
+    x = np.random.default_rng(0).standard_normal((5, 4, 3)).astype("float32")
+    f = pb.value_and_grad(lambda w, x: pb.sum(pb.nn.lstm(x, *w)[0] ** 2))
+    driver.refuses_module = True
+    try:
+        compiled = pb.jit(f)
+        found = compiled([cupy.asarray(w) for w in weights], cupy.asarray(x))
+    finally:
+        driver.refuses_module = False
+    for a, b in zip(pb.tree.leaves(found), pb.tree.leaves(f(weights, x)), strict=True):
+        np.testing.assert_allclose(a.get(), b, rtol=1e-3, atol=1e-4)
+
+
+def test_a_memory_budget_counts_scratch_memory(gpu):
+    cupy, _ = gpu
+    f, given = pb.grad(rows_loss), (cupy.asarray(X), cupy.asarray(np.arange(500) % 4))
+    free = pb.jit(f).lower(*given)
+    peak = free.memory().peak
+    scratch = free.code.compilation.scratch
+    assert scratch
+    assert pb.jit(f, memory_budget=peak).lower(*given).memory().peak <= peak
+    with pytest.raises(pb.errors.MemoryBudgetError, match="the least that was reached"):
+        pb.jit(f, memory_budget=peak - scratch).lower(*given).memory()
+
+
+def test_functions_of_cupy_get_a_copy_and_operators_a_tensor(gpu):
+    cupy, _ = gpu
+    x = pb.tensor(cupy.asarray(X))
+    assert not hasattr(x, "__cupy_get_ndarray__")  # asked from a line that is not CuPy's, as its operators do
+    agree(cupy.asarray(x), X)
+    assert type(cupy.asarray(X.T) @ x) is pb.Tensor

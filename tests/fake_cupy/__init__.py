@@ -79,8 +79,8 @@ def _from_host(name: str) -> Any:
             holder = types.SimpleNamespace(__array_interface__={k: v for k, v in interface.items() if k != "stream"})
             holder.owner = a
             return wrap(getattr(np, name)(np.asarray(holder), dtype))
-        if hasattr(a, "__cupy_get_ndarray__"):
-            return make(a.__cupy_get_ndarray__(), dtype, **options)
+        if hasattr(type(a), "__cupy_get_ndarray__"):
+            return make(eval("a.__cupy_get_ndarray__()", {"__name__": "cupy", "a": a}), dtype, **options)
         if isinstance(a, (list, tuple)) and any(isinstance(x, ndarray) for x in a):
             a = unwrap(a)
         return wrap(np.array(a, dtype, **{k: v for k, v in options.items() if k in ("order", "ndmin")}))

@@ -82,11 +82,15 @@ class ConvertibleValue(Value):
             raise ConversionError("cupy(): this tensor is on the CPU.\n  Move it first: x.cuda().cupy().")
         return owned_copy(array)
 
+    @property
     def __cupy_get_ndarray__(self) -> Any:
         """What `cupy.asarray(x)` asks for: a copy, since CuPy's arrays can be written to. There is no
         `__cuda_array_interface__`: who reads it keeps the tensor alive but not the array, which the tensor may leave.
         """
-        return self.cupy()
+        # operators of CuPy's arrays, such as `a @ x`, ask too, from the user's line: without it they leave it to us
+        if not sys._getframe(1).f_globals.get("__name__", "").startswith("cupy"):
+            raise AttributeError("__cupy_get_ndarray__ is for functions of CuPy; use x.cupy()")
+        return self.cupy
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         array = self._bare_array("np.asarray")

@@ -9,7 +9,7 @@ from ..arrays.backends import device_context, namespace_on
 from ..arrays.spec import spec_of
 from ..program.ir import Program
 from ..program.run import run
-from .lower.host_constants import move_constants_to
+from .lower.host_constants import move_constants_to_devices
 
 
 class NumpyRunner:
@@ -24,7 +24,7 @@ class NumpyRunner:
         self.specs = [spec_of(o) for o in program.outputs]
         devices = [s.spec.device for s in program.inputs if s.spec.device != "cpu"]
         self.device = devices[0] if devices else "cpu"
-        self.program = move_constants_to(self.device, program) if devices else program
+        self.program = move_constants_to_devices(program) if devices else program
 
     @property
     def workspace(self) -> list[Any]:

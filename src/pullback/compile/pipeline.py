@@ -48,8 +48,13 @@ def split(c: Compilation) -> None:
 
 def fit(c: Compilation) -> None:
     """Within a memory budget, values are evicted and recomputed until a call fits."""
-    if c.options.limit is not None:
-        c.steps = fit_memory_budget(c.options.limit, c.steps, c.target, lambda steps: _place(steps, c.target))
+    if c.options.limit is None:
+        return
+    before, extra = c.steps, c.target.extra_bytes(_place(c.steps, c.target))
+    c.steps = _fit(c, before, extra)
+    # steps that were changed may work in more
+    if (more := c.target.extra_bytes(_place(c.steps, c.target))) > extra:
+        c.steps = _fit(c, before, more)
 
 
 def vary(c: Compilation) -> None:
@@ -132,6 +137,15 @@ def _run_pipeline(c: Compilation, steps: tuple[Callable[[Compilation], None], ..
 
 def _divide(steps: Steps, target: Target, leaves_open: bool = False) -> Steps:
     return replace(steps, steps=target.group(divide_steps(steps.steps, target, steps.varies, leaves_open)))
+
+
+def _fit(c: Compilation, steps: Steps, extra: int) -> Steps:
+    def place(steps: Steps) -> Steps:
+        placed = _place(steps, c.target)
+        return replace(placed, workspace=placed.workspace + extra)
+
+    assert c.options.limit is not None
+    return fit_memory_budget(c.options.limit, steps, c.target, place)
 
 
 def _place(steps: Steps, target: Target) -> Steps:

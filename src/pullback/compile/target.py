@@ -97,6 +97,8 @@ class Target:
     disassemble: Callable[[str], str] | None = None
     #: Bytes of memory beside its buffers that each block of a kernel needs, or a routine.
     scratch_bytes: Callable[[Kernel | Host], int] = lambda step: 0
+    #: Bytes that the code of scheduled steps works in besides what is planned.
+    extra_bytes: Callable[[Steps], int] = lambda steps: 0
     #: Whether it has a routine for matrices of these specs, so that an op of NumPy runs without Python.
     has_routine: Callable[[Routine, Sequence[Spec]], bool] = lambda routine, specs: False
     #: Whether a product can be cut into parts without another order of summation, and whether those of a batch can run

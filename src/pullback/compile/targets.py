@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from ..arrays.spec import Spec
+from ..arrays.spec import Spec, spec_of
 from ..errors import MemoryBudgetError
 from ..ops.lazy import lazy_function
 from ..program.ir import Program
@@ -24,6 +24,8 @@ TARGETS: dict[str, Callable[[Program], Target | None]] = {
     "cuda": lazy_function("cuda.runtime.link", "find_cuda_target", "compile"),
 }
 
+#: Arguments of the host that take no more, such as keys of random draws, are copied to a device in each call.
+SMALL_ARGUMENT_BYTES = 64
 #: By the kind of device, the dtypes of arrays that native code takes.
 NATIVE_DTYPES: dict[str, Collection[str]] = {"cpu": DTYPES, "cuda": frozenset(C_TYPES)}
 
@@ -40,11 +42,13 @@ def find_target(program: Program) -> Target | None:
 
 
 def _devices_of(program: Program) -> list[str]:
-    """Where the arrays of a program lie; single numbers go where the arrays are."""
+    """Where the arrays of a program lie; numbers and small arguments of the host go where the arrays are."""
     moved = [r for e in program.equations if "device" in e.static for r in e.results]
     specs = [symbol.spec for symbol in (*program.inputs, *moved)]
     devices = sorted({spec.device for spec in specs}) or ["cpu"]
-    if len(devices) > 1 and all(spec.device != "cpu" or not spec.shape for spec in specs):
+    outs = [spec_of(o) for o in program.outputs]
+    are_small = all(s.device != "cpu" or s.nbytes <= SMALL_ARGUMENT_BYTES for s in specs)
+    if len(devices) > 1 and are_small and all(s.device != "cpu" or not s.shape for s in outs):
         devices = [device for device in devices if device != "cpu"]
     return devices
 

@@ -27,7 +27,7 @@ def _pull_move(bar: Any, x_spec: Spec) -> Any:
     return move(bar, x_spec.device)
 
 
-_move: Op = linear(
+move_op: Op = linear(
     "to_device",
     statics={"device": Static("a device", lambda v, specs, static: _DEVICE.fullmatch(v) is not None)},
     value=lambda xp, x, device: move_array(x, device),
@@ -40,7 +40,7 @@ _move: Op = linear(
 
 def move(x: Any, device: str) -> Any:
     """A value on a device; itself if it lies there."""
-    return x if spec_of(x).device == device else apply(_move, x, device=device)
+    return x if spec_of(x).device == device else apply(move_op, x, device=device)
 
 
 def as_value_beside(x: Any, given: Any) -> Any:

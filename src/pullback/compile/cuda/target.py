@@ -55,5 +55,6 @@ def make_cuda_target(link: Callable[[Compilation], Runner]) -> Target:
         render=render_program,
         link=link,
         group=group_steps,
+        extra_bytes=lambda steps: render_program(steps, False).plan.scratch_bytes,
         has_half_products=True,
     )

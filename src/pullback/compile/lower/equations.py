@@ -34,7 +34,7 @@ from .convolution import can_lower_convolution, lower_convolution
 from .destinations import join_parts
 from .fuse import Fuser
 from .half_values import wide_spec
-from .host_constants import move_constants_to_host
+from .host_constants import drop_moves, move_constants_to_host
 from .indexing import lower_gather, lower_scatter
 from .matrix import has_check, has_routine, lower_check, lower_matrix, lower_on_host
 from .outputs import place_output, write_donated_outputs
@@ -45,7 +45,7 @@ from .views import axes_of_view, is_view, region_layout
 
 def lower_program(program: Program, target: Target, donated: dict[int, int]) -> Steps:
     """The steps of a program. `donated` maps outputs (by number) to the inputs whose memory they overwrite."""
-    program = move_constants_to_host(program)
+    program = drop_moves(move_constants_to_host(program))
     f = Fuser(program, target, donated)
     f.updates = find_in_place_updates(f, program.inputs)
     for equation in program.equations:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.backends import namespace_on
 from ...arrays.spec import spec_of
 from ..elementwise.arithmetic import bitwise_left_shift, bitwise_right_shift, remainder
 from ..elementwise.pointwise import add, bitwise_and, bitwise_or, multiply, subtract
@@ -58,8 +59,9 @@ second_word = _word_op("random_word_second", 1)
 
 def _word_pairs(key: Any, count: int, purpose: int) -> tuple[Any, Any]:
     """Both words of the first blocks of each key: (*lead, 2) in, (*lead, count) twice out."""
-    low = np.arange(count, dtype=np.uint32)
-    high = np.full(1, purpose, np.uint32)
+    xp = namespace_on(spec_of(key).device)
+    low = xp.arange(count, dtype=np.uint32)
+    high = xp.full(1, purpose, np.uint32)
     halves = key[..., :1], key[..., 1:]
     return first_word(*halves, high, low), second_word(*halves, high, low)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from ...loop_ir import Buffer, Layout, Loop, Steps
 
-#: Bytes that each number of the host gets on the device.
-NUMBER_BYTES = 16
+#: Bytes that each number or small array of the host gets on the device.
+NUMBER_BYTES = 64
 #: Bytes that nested loops have for the truth of their conditions, one piece for each depth.
 FLAG_BYTES, _FLAG_STEP = 1024, 16
 

@@ -68,13 +68,13 @@ def _make_reader(runner: CudaRunner, takes: int, marks: bytes) -> Callable[[Sequ
     ndarray, device = runner.cupy.ndarray, runner.device_id
     contiguous = _contiguity_of(ndarray)
     specs = [make_spec(s.shape, s.dtype, s.device) for s in runner.specs]
-    wanted = [(spec, spec.shape, spec.dtype) for spec in specs]
+    wanted = [(spec, spec.shape, spec.dtype, spec.device == "cpu") for spec in specs]
     pattern = marks if takes == RECORDED else None
 
     def read(inputs: Sequence[Any]) -> Any:
         arrays, pointers, has_tensors, i = [], [], False, 0
         for x in inputs:
-            spec, shape, dtype = wanted[i]
+            spec, shape, dtype, is_of_host = wanted[i]
             known, mark = False, ARRAY
             if type(x) is Tensor:
                 if takes == ARRAYS:
@@ -87,12 +87,12 @@ def _make_reader(runner: CudaRunner, takes: int, marks: bytes) -> Callable[[Sequ
             i += 1
             arrays.append(x)
             if type(x) is not ndarray:
-                if type(x) is not np.ndarray or x.shape or shape or spec.device != "cpu" or x.dtype != dtype:
+                if not is_of_host or type(x) is not np.ndarray or x.shape != shape or x.dtype != dtype:
                     return False
                 pointers.append(x.tobytes())
                 continue
             data = x.data
-            if not known and (x.shape != shape or x.dtype != dtype or data.device_id != device):
+            if not known and (is_of_host or x.shape != shape or x.dtype != dtype or data.device_id != device):
                 return False
             if (pointer := data.ptr) & 15 or not contiguous(x):
                 return False

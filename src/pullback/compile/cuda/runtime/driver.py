@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -340,7 +341,7 @@ class CudaDriver:
 
     def write(self, address: int, data: bytes, stream: int) -> None:
         # values travel with the command: nothing waits, and nothing has to stay where it is
-        on, unit = ctypes.c_void_p(stream), min(len(data), 4)
+        on, unit = ctypes.c_void_p(stream), math.gcd(len(data), 4)
         fill = {1: self.quick.cuMemsetD8Async, 2: self.quick.cuMemsetD16Async, 4: self.quick.cuMemsetD32Async}[unit]
         for start in range(0, len(data), unit):
             value = int.from_bytes(data[start : start + unit], "little")

@@ -33,6 +33,6 @@ def why_unavailable() -> str:
 
 
 def find_cuda_target(program: Program) -> Target | None:
-    """The target of a program whose arguments are on one GPU; numbers may come from the host."""
-    devices = {s.spec.device for s in program.inputs if s.spec.shape or s.spec.device != "cpu"}
+    """The target of a program whose arguments are on one GPU; numbers and small arrays may come from the host."""
+    devices = {s.spec.device for s in program.inputs if s.spec.device != "cpu"}
     return None if len(devices) != 1 or why_unavailable() else cuda_target()

@@ -128,10 +128,10 @@ class CudaRunner:
     def _as_given(self, array: Any, spec: Spec) -> Any:
         """An array as the program takes it, a number of the host as its bytes; None if it is another's."""
         if type(array) is not self.cupy.ndarray:
-            fits = spec.device == "cpu" and not np.shape(array)
+            fits = spec.device == "cpu" and np.shape(array) == spec.shape
             return np.asarray(array, spec.dtype).tobytes() if fits else None
         fits = (array.shape, array.dtype) == (spec.shape, spec.dtype) and array.flags.c_contiguous
-        if not fits or array.data.device_id != self.device_id:
+        if not fits or spec.device == "cpu" or array.data.device_id != self.device_id:
             return None
         return array if array.data.ptr % _ARRAY_ALIGNMENT == 0 else array.copy()
 
