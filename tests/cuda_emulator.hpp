@@ -273,7 +273,8 @@ static inline void mma_(float* c, const unsigned* a, const unsigned* b) {
       float x, y;
       memcpy(&x, exchanged_[first + g * 4 + k % 4] + 4 * (e / 2 + k / 4 * 2), 4);
       memcpy(&y, exchanged_[first + (q * 2 + e % 2) * 4 + k % 4] + 16 + 4 * (k / 4), 4);
-      sum += (double)x * y;
+      // of the mantissa, ten bits are there
+      sum += (double)__uint_as_float(__float_as_uint(x) & ~0x1fffu) * __uint_as_float(__float_as_uint(y) & ~0x1fffu);
     }
     c[e] = (float)sum;
   }

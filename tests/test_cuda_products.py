@@ -463,7 +463,7 @@ def test_every_way_of_a_choice_computes_the_same(monkeypatch, way):
 
 
 CONVOLUTIONS = {
-    "padded": ((2, 16, 9, 7), (20, 16, 3, 3), {"padding": 1}),
+    "padded": ((2, 32, 9, 7), (20, 32, 3, 3), {"padding": 1}),
     "square": ((3, 16, 6, 6), (16, 16, 3, 3), {}),
     "strided": ((2, 4, 8, 8), (36, 4, 3, 3), {"padding": 1, "stride": 2}),
     "dilated": ((2, 16, 9, 9), (8, 16, 3, 2), {"padding": 1, "dilation": 2}),

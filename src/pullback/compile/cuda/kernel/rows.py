@@ -7,8 +7,9 @@ rows is first folded by each thread over the rows it takes; its sums are partial
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from ...loop_ir import Buffer, Kernel, KernelLine, Store
@@ -48,6 +49,10 @@ BLOCK_KEPT_BYTES = 64 << 10
 #: Bytes of shared memory in which a block keeps what registers cannot: nearly all that a block may have. Several phases
 #: then read a long row once from far memory.
 SHARED_KEPT_BYTES = 220 << 10
+#: As much as leaves room for a second block, which loads while the first computes; what of a row is beyond goes to
+#: registers, so many bytes of each thread.
+HALF_SHARED_BYTES = 108 << 10
+BEYOND_BYTES = 64
 MAX_THREADS = 1024
 #: Bytes of registers for sums over the rows that a thread takes.
 MAX_SUMS_BYTES = 128
@@ -153,19 +158,22 @@ def choose_shape(grid: Grid, summing: bool) -> RowShape:
         while beside > 32 // threads and count < beside * (1 if summing else PROCESSORS):
             beside //= 2
     else:
-        threads, beside = min(MAX_THREADS, count_blocks(wanted, 32) * 32), 1
+        # of two blocks, one computes while the other loads
+        most = MAX_THREADS // 2 if count >= 2 * PROCESSORS else MAX_THREADS
+        threads, beside = min(most, count_blocks(wanted, 32) * 32), 1
     return RowShape(threads, beside, width, count_blocks(vectors, threads), count, length)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kept:
-    """A load that a thread keeps for later phases, and the line that takes its place when it is computed. In registers,
-    `name` is that of the vectors of all items; in shared memory, of the vector of an item, which is at `place`.
+    """A load that a thread keeps for later phases, and the line that takes its place when it is computed. The vectors
+    of its first `items` are registers, by `name`; those of others are in shared memory, at `place`.
     """
 
     load: KernelLine
     successor: KernelLine | None
     name: str
+    items: int
     place: str = ""
 
 
@@ -191,8 +199,8 @@ class _RowWriter:
     def render(self) -> FunctionLaunch:
         shape, writer = self.shape, self.writer
         split, at = writer.split_counter(self.grid.groups_on(ROWS), "row")
-        kept = [f"{self._vector_type(x)} {x.name}[{shape.items}];" for x in self.kept if not x.place]
-        shared_bytes = sum(self._row_bytes(x.load) for x in self.kept if x.place)
+        kept = [f"{self._vector_type(x)} {x.name}[{x.items}];" for x in self.kept if x.items]
+        shared_bytes = sum(self._row_bytes(x.load, x.items) for x in self.kept if x.place)
         known: Known = {}
         phases = [text for phase in range(self.phases) for text in self._phase(phase, known, at)]
         inner = [*self._row_text("first" if self.sums else f"(I)blockIdx.x * {shape.beside}"), *split, *kept, *phases]
@@ -308,19 +316,31 @@ class _RowWriter:
         each, shape = self.shape.items * self.shape.width, self.shape
         unrolls = sum(len(self._lines_along(phase)) for phase in range(self.phases)) * each <= MAX_UNROLLED_LINES
         room = min(KEPT_BYTES, BLOCK_KEPT_BYTES // (shape.threads * shape.beside)) if unrolls else 0
-        shared = SHARED_KEPT_BYTES if shape.threads > 32 else 0
         found: list[_Kept] = []
+        taken = 0
         for line in self._repeated_loads():
             size, kind = each * max(4, line.dtype.itemsize), stored_type(line)
             if size <= room:
                 room -= size
-                found.append(_Kept(line, self._find_successor(line), f"k{len(found)}"))
-            elif self._row_bytes(line) <= shared:
-                start = f"reinterpret_cast<{kind}*>(kept + {(SHARED_KEPT_BYTES - shared) // 16})"
-                shared -= self._row_bytes(line)
-                place = f"*reinterpret_cast<Vec<{kind}, {shape.width}>*>({start} + j)"
-                found.append(_Kept(line, self._find_successor(line), f"k{len(found)}", place))
+                found.append(_Kept(line, self._find_successor(line), f"k{len(found)}", shape.items))
+                continue
+            items = self._count_beyond(line) if not taken else 0
+            if shape.threads > 32 and taken + self._row_bytes(line, items) <= SHARED_KEPT_BYTES:
+                start = f"reinterpret_cast<{kind}*>(kept + {taken // 16})"
+                index = f"j - {items * shape.threads * shape.width}" if items else "j"
+                place = f"*reinterpret_cast<Vec<{kind}, {shape.width}>*>({start} + {index})"
+                found.append(_Kept(line, self._find_successor(line), f"k{len(found)}", items, place))
+                taken += self._row_bytes(line, items)
         return found
+
+    def _count_beyond(self, line: KernelLine) -> int:
+        """How many vectors of a thread go to registers, so that two blocks fit the shared memory: none if that many do
+        not fit the registers.
+        """
+        vector = self.shape.width * line.dtype.itemsize
+        beyond = max(0, self._row_bytes(line, 0) - HALF_SHARED_BYTES)
+        items = count_blocks(beyond, self.shape.threads * vector)
+        return items if items * vector <= BEYOND_BYTES else 0
 
     def _find_successor(self, load: KernelLine) -> KernelLine | None:
         """The last line computed from a load that makes it superfluous in all later phases: it takes the load's place,
@@ -344,8 +364,9 @@ class _RowWriter:
     def _vector_type(self, x: _Kept) -> str:
         return f"Vec<{stored_type(x.load)}, {self.shape.width}>"
 
-    def _row_bytes(self, line: KernelLine) -> int:
-        return round_up(self.shape.length * line.dtype.itemsize, 16)
+    def _row_bytes(self, line: KernelLine, items: int) -> int:
+        """What a row takes in shared memory, but for the first vectors of each thread."""
+        return round_up((self.shape.length - items * self.shape.threads * self.shape.width) * line.dtype.itemsize, 16)
 
     def _fold_values(self) -> Known:
         """Folds, as if they were known: what they are computed from belongs to an earlier phase."""
@@ -381,16 +402,48 @@ class _RowWriter:
         known: Known,
         at: Mapping[int, str],
     ) -> list[str]:
-        """The loop of a thread over its vectors of the row."""
+        """The loop of a thread over its vectors of the row: first those that registers keep, where others are kept in
+        shared memory.
+        """
+        needed = {id(x) for x in self.writer.needed_lines(targets, known)}
+        ends = sorted({0, self.shape.items, *(x.items for x in self.kept)})
+        body: list[str] = []
+        for first, last in itertools.pairwise(ends):
+            text = self._items_text(phase, targets, totals, known, at, first, needed)
+            if self.shape.items == 1:
+                body += ["{", f"  const I j = {self._element(0)};", *("  " + x for x in text), "}"]
+                continue
+            is_unrolled = self.sums or any(x.items > first for x in self.kept)
+            body += [
+                "#pragma unroll" if is_unrolled else f"#pragma unroll {self._unroll(phase)}",
+                f"for (int item = {first}; item < {last}; ++item) {{",
+                f"  const I j = {self._element('item')};",
+                *("  " + x for x in text),
+                "}",
+            ]
+        self.fetched |= needed & {id(line) for x in self.kept for line in (x.load, x.successor)}
+        return body
+
+    def _items_text(
+        self,
+        phase: int,
+        targets: Sequence[KernelLine],
+        totals: Sequence[tuple[str, KernelLine]],
+        known: Known,
+        at: Mapping[int, str],
+        first: int,
+        needed: Set[int],
+    ) -> list[str]:
+        """What happens with a vector of a thread, from an item on."""
         writer, shape, along = self.writer, self.shape, self.grid.groups_on(ALONG)
         split, further = writer.split_counter(along, "j")
-        needed = {id(x) for x in writer.needed_lines(targets, known)}
         item = 0 if shape.items == 1 else "item"
         stores, inner = self._stores(phase, along=True), dict(known)
         held, kept = dict[int, tuple[str, bool]](), dict[int, str]()
         head, tail = list[str](), list[str]()
         for x in self.kept:
-            vector = x.name if x.place else f"{x.name}[{item}]"
+            in_registers = x.items > first
+            vector = f"{x.name}[{item}]" if in_registers else f"{x.name}s"
             element = f"{vector}.v[{'u' if shape.width > 1 else 0}]"
             held[id(x.load)] = vector, id(x.load) in self.fetched
             is_new = id(x.load) in needed and id(x.load) not in self.fetched
@@ -398,9 +451,9 @@ class _RowWriter:
                 inner[id(x.successor)] = CudaValue(element, x.load.dtype)
             elif id(x.successor) in needed:
                 kept[id(x.successor)] = element
-            if x.place and needed & {id(x.load), id(x.successor)}:
-                head.append(f"{self._vector_type(x)} {x.name}{'' if is_new else f' = {x.place}'};")
-                tail += [f"{x.place} = {x.name};"] if is_new or id(x.successor) in kept else []
+            if not in_registers and needed & {id(x.load), id(x.successor)}:
+                head.append(f"{self._vector_type(x)} {vector}{'' if is_new else f' = {x.place}'};")
+                tail += [f"{x.place} = {vector};"] if is_new or id(x.successor) in kept else []
         group = along[-1] if along else 0
         number = f"{item} * {shape.width} + u" if shape.width > 1 else item
         own = [self.sums[id(s)] for s in stores if s.word]
@@ -409,20 +462,9 @@ class _RowWriter:
         plain = [s for s in stores if not s.word]
         text = write_vector(writer, group, shape.width, {**at, **further}, targets, plain, inner, folds, held, kept)
         text = [*head, *text, *tail]
-        self.fetched |= needed & {id(line) for x in self.kept for line in (x.load, x.successor)}
         guards = [*(["owns"] if self.is_guarded else []), *([] if shape.is_whole else [f"j < {shape.length}"])]
         guarded = [f"if ({' && '.join(guards)}) {{", *("  " + x for x in text), "}"] if guards else text
-        if shape.items == 1:
-            return ["{", f"  const I j = {self._element(0)};", *("  " + x for x in (*split, *guarded)), "}"]
-        return [
-            "#pragma unroll"
-            if self.sums or any(not x.place for x in self.kept)
-            else f"#pragma unroll {self._unroll(phase)}",
-            f"for (int item = 0; item < {shape.items}; ++item) {{",
-            f"  const I j = {self._element('item')};",
-            *("  " + x for x in (*split, *guarded)),
-            "}",
-        ]
+        return [*split, *guarded]
 
     def _unroll(self, phase: int) -> int:
         return self.grid.unroll(max(1, len(self._lines_along(phase))), self.shape.width)

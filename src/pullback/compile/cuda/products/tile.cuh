@@ -47,72 +47,87 @@ struct TensorShape {
   }
 };
 
-// The same for large products, whose arguments pass through shared memory: pieces of 16 along K, STAGES of them on their
-// way at once. WIDTH numbers are copied at a time. An argument whose neighbours are not along K has its fragments in
-// pairs (rows) or fours (columns), of which a lane takes four neighbours.
+// The same for large products, whose arguments pass through shared memory: a piece of CHUNK along K is multiplied while
+// the next is on its way. WIDTH numbers are copied at a time. An argument whose neighbours are not along K has its
+// fragments in pairs (rows) or fours (columns), of which a lane takes four neighbours.
 template <
     int MT_, int NT_, int WM_, int WN_, int DIGITS_, bool LEFT_BY_K_, bool RIGHT_BY_K_, int LEFT_WIDTH_, int RIGHT_WIDTH_>
 struct PanelShape : TensorShape<float, MT_, NT_, WM_, WN_, 1, DIGITS_, LEFT_BY_K_, RIGHT_BY_K_, true> {
-  static constexpr int LEFT_WIDTH = LEFT_WIDTH_, RIGHT_WIDTH = RIGHT_WIDTH_, STAGES = 3;
+  static constexpr int LEFT_WIDTH = LEFT_WIDTH_, RIGHT_WIDTH = RIGHT_WIDTH_, CHUNK = 32;
   static constexpr bool BOTH_BY_K = LEFT_BY_K_ && RIGHT_BY_K_;
   static_assert((LEFT_BY_K_ || MT_ % 2 == 0) && (RIGHT_BY_K_ || NT_ % 4 == 0), "fragments in groups");
 };
 
-// Where the elements of an argument are: `at` the place of a row or column, and `along` what K adds to it.
+// Where the elements of an argument are: `at` the place of a row or column, and `along` what the number `d` of a piece
+// of K adds to it.
 template <class At, class Along> struct Operand { const float* base; At at; Along along; };
 template <class At, class Along> Operand(const float*, At, Along) -> Operand<At, Along>;
 
-// COUNT rows or columns by 16 along K in shared memory, neighbours as they are in memory; padded so that what the lanes
-// of a warp read lies in different banks.
-template <int COUNT, int THREADS, bool BY_K, bool BOTH_BY_K, int WIDTH> struct Panel {
-  static constexpr int STEP = !BY_K ? COUNT + 8 : BOTH_BY_K ? 16 : 20, SIZE = BY_K ? COUNT * STEP : 16 * STEP;
-  static constexpr int COPIES = COUNT * 16 / WIDTH, EACH = (COPIES + THREADS - 1) / THREADS;
-  static __device__ __forceinline__ int place(const int i, const int k) { return BY_K ? i * STEP + k : k * STEP + i; }
-  static __device__ __forceinline__ int index(const int e) { return BY_K ? e / (16 / WIDTH) : e % (COUNT / WIDTH) * WIDTH; }
-  static __device__ __forceinline__ int depth(const int e) { return BY_K ? e % (16 / WIDTH) * WIDTH : e / (COUNT / WIDTH); }
+// COUNT rows or columns by CHUNK along K in shared memory, neighbours as they are in memory, in fours that change places
+// within a row, so that what the lanes of a warp read lies in different banks.
+template <int COUNT, int CHUNK, int THREADS, bool BY_K, int WIDTH> struct Panel {
+  static_assert(CHUNK == 32 && COUNT % 32 == 0, "a row has all banks");
+  static constexpr int SIZE = COUNT * CHUNK, COPIES = SIZE / WIDTH, EACH = (COPIES + THREADS - 1) / THREADS;
+  static __device__ __forceinline__ int place(const int i, const int k) {
+    return BY_K ? i * CHUNK + (k ^ (i % 2 * 16 + i / 2 % 4 * 4)) : k * COUNT + (i ^ k % 4 * 8);
+  }
+  static __device__ __forceinline__ int index(const int e) { return BY_K ? e / (CHUNK / WIDTH) : e % (COUNT / WIDTH) * WIDTH; }
+  static __device__ __forceinline__ int depth(const int e) { return BY_K ? e % (CHUNK / WIDTH) * WIDTH : e / (COUNT / WIDTH); }
 
   // copies of elements from number k0 of K on, whose rows or columns have the places `at`, none below zero
   template <int K, class I, class From>
   static __device__ __forceinline__ void fetch(float* panel, const int k0, const I (&at)[EACH], const From& from) {
     #pragma unroll
     for (int i = 0; i < EACH; ++i) {
-      const int e = threadIdx.x + i * THREADS, k = k0 + depth(e);
+      const int e = threadIdx.x + i * THREADS;
       if (COPIES % THREADS && e >= COPIES) continue;
-      const bool inside = at[i] >= 0 && (K % 16 == 0 || k < K);
-      copy_async_<WIDTH>(panel + place(index(e), depth(e)), from.base + (inside ? at[i] + from.along(k) : 0), inside);
+      const bool inside = at[i] >= 0 && (K % CHUNK == 0 || k0 + depth(e) < K);
+      const float* const source = from.base + (inside ? at[i] + from.along(k0, depth(e)) : 0);
+      copy_async_<WIDTH>(panel + place(index(e), depth(e)), source, inside);
     }
   }
 };
 
+// Tensor cores cut off the bits of the lower part that do not fit, which are fewer than those of the product of both.
 template <int DIGITS> __device__ __forceinline__ void split_tf32_(const float x, unsigned& high, unsigned& low) {
   high = tf32_(x);
-  if (DIGITS == 3) low = tf32_(x - __uint_as_float(high));
+  if (DIGITS == 3) low = __float_as_uint(x - __uint_as_float(high));
 }
 
-template <class T>
+// STEPS instructions' worth along K.
+template <class T, int STEPS>
 __device__ __forceinline__ void multiply_floats_(
-    float (&sum)[T::MT][T::NT][4], const float (&a)[T::MT][4], const float (&b)[T::NT][2]) {
-  unsigned ah[T::MT][4], al[T::MT][4], bh[T::NT][2], bl[T::NT][2];
+    float (&sum)[T::MT][T::NT][4], const float (&a)[STEPS][T::MT][4], const float (&b)[STEPS][T::NT][2]) {
+  unsigned bh[STEPS][T::NT][2], bl[STEPS][T::NT][2];
   #pragma unroll
-  for (int i = 0; i < T::MT; ++i)
+  for (int s = 0; s < STEPS; ++s)
     #pragma unroll
-    for (int e = 0; e < 4; ++e) split_tf32_<T::DIGITS>(a[i][e], ah[i][e], al[i][e]);
-  #pragma unroll
-  for (int j = 0; j < T::NT; ++j)
-    #pragma unroll
-    for (int e = 0; e < 2; ++e) split_tf32_<T::DIGITS>(b[j][e], bh[j][e], bl[j][e]);
+    for (int j = 0; j < T::NT; ++j)
+      #pragma unroll
+      for (int e = 0; e < 2; ++e) split_tf32_<T::DIGITS>(b[s][j][e], bh[s][j][e], bl[s][j][e]);
   #pragma unroll
   for (int i = 0; i < T::MT; ++i) {
     // tensor cores cut off what does not fit when they add, so long sums are added here, rounded to the nearest
     float part[T::NT][4] = {};
     #pragma unroll
-    for (int j = 0; j < T::NT; ++j) mma_(T::DIGITS == 1 ? sum[i][j] : part[j], T::DIGITS == 1 ? ah[i] : al[i], bh[j]);
+    for (int s = 0; s < STEPS; ++s) {
+      unsigned ah[4], al[4];
+      #pragma unroll
+      for (int e = 0; e < 4; ++e) split_tf32_<T::DIGITS>(a[s][i][e], ah[e], al[e]);
+      if (T::DIGITS == 1) {
+        #pragma unroll
+        for (int j = 0; j < T::NT; ++j) mma_(sum[i][j], ah, bh[s][j]);
+        continue;
+      }
+      // one instruction waits for the result of another, so those of a fragment are apart
+      #pragma unroll
+      for (int j = 0; j < T::NT; ++j) mma_(part[j], al, bh[s][j]);
+      #pragma unroll
+      for (int j = 0; j < T::NT; ++j) mma_(part[j], ah, bl[s][j]);
+      #pragma unroll
+      for (int j = 0; j < T::NT; ++j) mma_(part[j], ah, bh[s][j]);
+    }
     if (T::DIGITS == 1) continue;
-    // one instruction waits for the result of another, so those of a fragment are apart
-    #pragma unroll
-    for (int j = 0; j < T::NT; ++j) mma_(part[j], ah[i], bl[j]);
-    #pragma unroll
-    for (int j = 0; j < T::NT; ++j) mma_(part[j], ah[i], bh[j]);
     #pragma unroll
     for (int j = 0; j < T::NT; ++j)
       #pragma unroll
@@ -120,24 +135,26 @@ __device__ __forceinline__ void multiply_floats_(
   }
 }
 
-template <class T>
+template <class T, int STEPS>
 __device__ __forceinline__ void multiply_fragments_(
-    float (&sum)[T::MT][T::NT][4], const typename T::Register (&a)[T::MT][4],
-    const typename T::Register (&b)[T::NT][2]) {
+    float (&sum)[T::MT][T::NT][4], const typename T::Register (&a)[STEPS][T::MT][4],
+    const typename T::Register (&b)[STEPS][T::NT][2]) {
   if constexpr (T::IS_HALF) {
     #pragma unroll
-    for (int i = 0; i < T::MT; ++i)
+    for (int s = 0; s < STEPS; ++s)
       #pragma unroll
-      for (int j = 0; j < T::NT; ++j) mma_(sum[i][j], a[i], b[j], typename T::Element());
+      for (int i = 0; i < T::MT; ++i)
+        #pragma unroll
+        for (int j = 0; j < T::NT; ++j) mma_(sum[i][j], a[s][i], b[s][j], typename T::Element());
   } else {
-    multiply_floats_<T>(sum, a, b);
+    multiply_floats_<T, STEPS>(sum, a, b);
   }
 }
 
 // Fragments as mma.m16n8k8 wants them: lane 4g + q holds rows g, g + 8 and columns q, q + 4 of the left, and column g of
 // the right; `left(i, k)` and `right(k, j)` count from the warp's first row and column. Of half types, a column is two.
 template <class T> struct Fragments {
-  typename T::Register a[T::MT][4], b[T::NT][2];
+  typename T::Register a[1][T::MT][4], b[1][T::NT][2];
   template <class Left, class Right>
   __device__ __forceinline__ void load(const int k, const Left& left, const Right& right) {
     const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
@@ -148,9 +165,9 @@ template <class T> struct Fragments {
         const int m = 16 * i + g + e % 2 * 8;
         if constexpr (T::IS_HALF) {
           const int first = k + 2 * q + e / 2 * 8;
-          a[i][e] = pair_(left(m, first), left(m, first + 1));
+          a[0][i][e] = pair_(left(m, first), left(m, first + 1));
         } else {
-          a[i][e] = left(m, k + q + e / 2 * 4);
+          a[0][i][e] = left(m, k + q + e / 2 * 4);
         }
       }
     #pragma unroll
@@ -159,9 +176,9 @@ template <class T> struct Fragments {
       for (int e = 0; e < 2; ++e) {
         if constexpr (T::IS_HALF) {
           const int first = k + 2 * q + e * 8;
-          b[j][e] = pair_(right(first, 8 * j + g), right(first + 1, 8 * j + g));
+          b[0][j][e] = pair_(right(first, 8 * j + g), right(first + 1, 8 * j + g));
         } else {
-          b[j][e] = right(k + q + e * 4, 8 * j + g);
+          b[0][j][e] = right(k + q + e * 4, 8 * j + g);
         }
       }
   }
@@ -199,22 +216,24 @@ template <class T> struct WideFragments {
   }
 };
 
-// The same from panels: along K a lane has four neighbours if both arguments have them, else each fourth number.
+// The same from panels, from number k0 of their K on: along K a lane has four neighbours if both arguments have them,
+// else each fourth number.
 template <class T, class A, class B> struct PanelFragments {
   float a[2][T::MT][4], b[2][T::NT][2];
-  __device__ __forceinline__ void load(const float* left, const float* right) {
+  __device__ __forceinline__ void load(
+      const float* left, const float* right, const int row, const int column, const int k0) {
     using Four = Vec<float, 4>;
     const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
     if constexpr (T::BOTH_BY_K) {
       #pragma unroll
       for (int n = 0; n < 2 * T::MT; ++n) {
-        const Four x = *reinterpret_cast<const Four*>(left + A::place(8 * n + g, 4 * q));
+        const Four x = *reinterpret_cast<const Four*>(left + A::place(row + 8 * n + g, k0 + 4 * q));
         #pragma unroll
         for (int e = 0; e < 4; ++e) a[e / 2][n / 2][n % 2 + e % 2 * 2] = x.v[e];
       }
       #pragma unroll
       for (int j = 0; j < T::NT; ++j) {
-        const Four y = *reinterpret_cast<const Four*>(right + B::place(8 * j + g, 4 * q));
+        const Four y = *reinterpret_cast<const Four*>(right + B::place(column + 8 * j + g, k0 + 4 * q));
         #pragma unroll
         for (int e = 0; e < 4; ++e) b[e / 2][j][e % 2] = y.v[e];
       }
@@ -222,22 +241,22 @@ template <class T, class A, class B> struct PanelFragments {
     }
     #pragma unroll
     for (int c = 0; c < 4; ++c) {
-      const int k = q + 4 * c;
+      const int k = k0 + q + 4 * c;
       #pragma unroll
       for (int n = 0; n < 2 * T::MT; n += T::LEFT_BY_K ? 1 : 4)
         if constexpr (T::LEFT_BY_K) {
-          a[c / 2][n / 2][n % 2 + c % 2 * 2] = left[A::place(8 * n + g, k)];
+          a[c / 2][n / 2][n % 2 + c % 2 * 2] = left[A::place(row + 8 * n + g, k)];
         } else {
-          const Four x = *reinterpret_cast<const Four*>(left + A::place(8 * n + 4 * g, k));
+          const Four x = *reinterpret_cast<const Four*>(left + A::place(row + 8 * n + 4 * g, k));
           #pragma unroll
           for (int e = 0; e < 4; ++e) a[c / 2][(n + e) / 2][e % 2 + c % 2 * 2] = x.v[e];
         }
       #pragma unroll
       for (int j = 0; j < T::NT; j += T::RIGHT_BY_K ? 1 : 4)
         if constexpr (T::RIGHT_BY_K) {
-          b[c / 2][j][c % 2] = right[B::place(8 * j + g, k)];
+          b[c / 2][j][c % 2] = right[B::place(column + 8 * j + g, k)];
         } else {
-          const Four y = *reinterpret_cast<const Four*>(right + B::place(8 * j + 4 * g, k));
+          const Four y = *reinterpret_cast<const Four*>(right + B::place(column + 8 * j + 4 * g, k));
           #pragma unroll
           for (int e = 0; e < 4; ++e) b[c / 2][j + e][c % 2] = y.v[e];
         }
@@ -245,17 +264,18 @@ template <class T, class A, class B> struct PanelFragments {
   }
 };
 
-template <class S, class T, class Left, class Right, class FromLeft, class FromRight, class Store>
+// `order` has the number of K at which a piece begins: pieces in an order in which neighbours read the same memory.
+template <class S, class T, class Left, class Right, class FromLeft, class FromRight, class Order, class Store>
 __device__ __forceinline__ void panel_tile_(
     const unsigned block, float* shared, const Left& left, const Right& right, const FromLeft& from_left,
-    const FromRight& from_right, const Store& store) {
+    const FromRight& from_right, const Order& order, const Store& store) {
   constexpr int ACROSS = (S::N + T::COLUMNS - 1) / T::COLUMNS, DOWN = (S::M + T::ROWS - 1) / T::ROWS;
   const int z = block / (ACROSS * DOWN), row = block / ACROSS % DOWN * T::ROWS, column = block % ACROSS * T::COLUMNS;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int own_row = warp / T::WN * 16 * T::MT, own_column = warp % T::WN * 8 * T::NT;
-  using A = Panel<T::ROWS, T::THREADS, T::LEFT_BY_K, T::BOTH_BY_K, T::LEFT_WIDTH>;
-  using B = Panel<T::COLUMNS, T::THREADS, T::RIGHT_BY_K, T::BOTH_BY_K, T::RIGHT_WIDTH>;
-  constexpr int CHUNKS = (S::K + 15) / 16, STAGE = A::SIZE + B::SIZE;
+  using A = Panel<T::ROWS, T::CHUNK, T::THREADS, T::LEFT_BY_K, T::LEFT_WIDTH>;
+  using B = Panel<T::COLUMNS, T::CHUNK, T::THREADS, T::RIGHT_BY_K, T::RIGHT_WIDTH>;
+  constexpr int CHUNKS = (S::K + T::CHUNK - 1) / T::CHUNK, STAGE = A::SIZE + B::SIZE;
   // what of an address does not change along K
   decltype(from_left.at(0, 0)) left_at[A::EACH];
   decltype(from_right.at(0, 0)) right_at[B::EACH];
@@ -270,27 +290,26 @@ __device__ __forceinline__ void panel_tile_(
     right_at[i] = S::N % T::COLUMNS == 0 || n < S::N ? from_right.at(z, n) : -1;
   }
   const auto fetch = [&](const int c) {
-    float* const panel = shared + c % T::STAGES * STAGE;
-    if (c < CHUNKS) {
-      A::template fetch<S::K>(panel, 16 * c, left_at, from_left);
-      B::template fetch<S::K>(panel + A::SIZE, 16 * c, right_at, from_right);
-    }
+    float* const panel = shared + c % 2 * STAGE;
+    A::template fetch<S::K>(panel, order(c), left_at, from_left);
+    B::template fetch<S::K>(panel + A::SIZE, order(c), right_at, from_right);
     end_copies_();
   };
   float sum[T::MT][T::NT][4] = {};
-  #pragma unroll
-  for (int c = 0; c < T::STAGES - 1; ++c) fetch(c);
+  if (CHUNKS) fetch(0);
   #pragma unroll 1
   for (int c = 0; c < CHUNKS; ++c) {
-    await_copies_<T::STAGES - 2>();
+    await_copies_<0>();
     // all have what all copied, and are done with what is copied over next
     __syncthreads();
-    fetch(c + T::STAGES - 1);
-    const float* const panel = shared + c % T::STAGES * STAGE;
-    PanelFragments<T, A, B> own;
-    own.load(panel + A::place(own_row, 0), panel + A::SIZE + B::place(own_column, 0));
+    if (c + 1 < CHUNKS) fetch(c + 1);
+    const float* const panel = shared + c % 2 * STAGE;
     #pragma unroll
-    for (int step = 0; step < 2; ++step) multiply_fragments_<T>(sum, own.a[step], own.b[step]);
+    for (int k = 0; k < T::CHUNK; k += 16) {
+      PanelFragments<T, A, B> own;
+      own.load(panel, panel + A::SIZE, own_row, own_column, k);
+      multiply_floats_<T, 2>(sum, own.a, own.b);
+    }
   }
   #pragma unroll
   for (int i = 0; i < T::MT; ++i)
@@ -340,8 +359,7 @@ __device__ __forceinline__ void tensor_tile_(
       #pragma unroll
       for (int i = 0; i < AHEAD; ++i)
         if (PAIRS % AHEAD == 0 || first + i < PAIRS)
-          #pragma unroll
-          for (int step = 0; step < 16 / T::DEPTH; ++step) multiply_fragments_<T>(sum, ahead[i].a[step], ahead[i].b[step]);
+          multiply_fragments_<T, 16 / T::DEPTH>(sum, ahead[i].a, ahead[i].b);
     }
   } else {
     // all that registers hold is asked for at once: memory takes longer than the arithmetic
@@ -358,7 +376,7 @@ __device__ __forceinline__ void tensor_tile_(
               [&](const int k, const int n) { return guarded_right(k, column + own_column + n); });
       #pragma unroll
       for (int i = 0; i < AHEAD; ++i)
-        if (STEPS % AHEAD == 0 || first + i < STEPS) multiply_fragments_<T>(sum, ahead[i].a, ahead[i].b);
+        if (STEPS % AHEAD == 0 || first + i < STEPS) multiply_fragments_<T, 1>(sum, ahead[i].a, ahead[i].b);
     }
   }
   const auto finish = [&](const int m, const int n, const float found) {

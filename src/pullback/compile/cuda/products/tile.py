@@ -59,7 +59,7 @@ __device__ __forceinline__ void mma_(float* c, const unsigned* a, const unsigned
 template <int WIDTH> __device__ __forceinline__ void copy_async_(float* to, const float* from, const bool inside) {
   const unsigned place = (unsigned)__cvta_generic_to_shared(to);
   if (WIDTH == 4)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(inside ? 16 : 0));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(inside ? 16 : 0));
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(place), "l"(from), "r"(inside ? 4 : 0));
 }
@@ -162,8 +162,8 @@ class PanelShape:
 
     @property
     def shared_elements(self) -> int:
-        """Three pieces of each argument, in any order of memory."""
-        return 3 * sum(max(20 * n, 16 * (n + 8)) for n in (self.rows, self.columns))
+        """Two pieces of each argument."""
+        return 2 * CHUNK * (self.rows + self.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +191,8 @@ class PlainShape:
 
 
 TileShape = TensorShape | PanelShape | PlainShape
+#: What passes through shared memory at once along K.
+CHUNK = 32
 NO_ALIGNMENTS: Mapping[Buffer, int] = {}
 
 
@@ -250,7 +252,9 @@ def render_tile(
     if "load_left" in operands:
         text += [_vector_text("load_left", left, writer), _vector_text("load_right", right, writer)]
     if isinstance(shape, PanelShape):
-        operands = f"left, right, {_operand_text('left', left, writer)}, {_operand_text('right', right, writer)}"
+        text.append(f"const auto order = [=](const int c) {{ return {_order_of_pieces(left)}; }};")
+        froms = (_operand_text("left", left, writer), _operand_text("right", right, writer))
+        operands = ", ".join(("left", "right", *froms, "order"))
     body = writer.compute([x for s in stores for x in (s.line, *s.args)], known, at, {id(tail.load): "product"})
     body += [x for s in stores for x in writer.store(s, known, at)]
     text += [
@@ -381,7 +385,35 @@ def _vector_text(name: str, matrix: _Matrix, writer: FunctionWriter) -> str:
 
 
 def _operand_text(name: str, matrix: _Matrix, writer: FunctionWriter) -> str:
-    return f"Operand{{{writer.pointer(matrix.layout.buffer)}, {name}_at, {name}_along}}"
+    """Where a tile of panels copies from. Numbers of a piece that ends within the innermost of several axes are in two
+    parts, whose places are found once for all of them.
+    """
+    inner = matrix.layout.shape[matrix.depth[-1]]
+    place = f"{name}_along(k0 + d)"
+    if len(matrix.depth) > 1 and inner >= CHUNK:
+        step = matrix.layout.strides[matrix.depth[-1]]
+        first = f"const int first = k0 / {inner} * {inner}, r = k0 - first + d;"
+        here, next_ = (
+            f"{name}_along(first) + (I)r * {step}",
+            f"{name}_along(first + {inner}) + (I)(r - {inner}) * {step}",
+        )
+        body = f"{first} return r < {inner} ? {here} : {next_};"
+    else:
+        body = f"return {place};"
+    along = f"[=](const int k0, const int d) -> I {{ {body} }}"
+    return f"Operand{{{writer.pointer(matrix.layout.buffer)}, {name}_at, {along}}}"
+
+
+def _order_of_pieces(matrix: _Matrix) -> str:
+    """The number of K at which piece `c` begins. Where a row goes on as the next one begins, as patches do, those that
+    have memory in common follow each other.
+    """
+    inner, step = matrix.layout.shape[matrix.depth[-1]], abs(matrix.layout.strides[matrix.own[-1]])
+    overlaps = matrix.is_by_k and 0 < step < inner and inner % step == 0 and step % CHUNK == 0
+    if not overlaps or matrix.layout.strides[matrix.depth[-1]] != 1:
+        return f"{CHUNK} * c"
+    rounds, pieces = inner // step, inner // CHUNK
+    return f"c / {pieces} * {inner} + c % {rounds} * {step} + c % {pieces} / {rounds} * {CHUNK}"
 
 
 def _tail_coordinates(writer: FunctionWriter, tail: Tail, out: Layout) -> tuple[list[str], dict[int, str]]:
