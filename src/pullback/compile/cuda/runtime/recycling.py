@@ -59,7 +59,7 @@ class ResultArrays:
         self._limit = min(limit, RING_BYTES // max(nbytes, 1)) if small else 0
         self._rings: dict[int, _Ring] = {}
         self._lock = threading.Lock()
-        self._alone: tuple[int, int, int] | None = None
+        self._alone = (0, 0, 0)
 
     def take(self, stream: int) -> tuple[Any, int]:
         """An array for a result that is computed on a stream, and its address."""
@@ -67,18 +67,36 @@ class ResultArrays:
         if ring is None:
             return self._take_new(stream)
         with self._lock:  # what is found is in use before another thread looks for one
-            entries = ring.entries
-            if ring.passes != passes.count:
-                ring.passes, ring.place = passes.count, 0
-            place = ring.place if ring.place < len(entries) else 0
-            # one that is kept is passed over; the second, and the first of all in a new round, make room for a new one
-            for i in (place, place + 1) if ring.place == place else (0,):
-                if i < len(entries):
-                    entry = entries[i]
-                    if _count_references(entry) == self._alone and not getweakrefcount(entry[0]):
-                        ring.place = i + 1
-                        return entry[0], entry[3]
-        return self._take_new(stream)
+            entries, place = ring.entries, ring.place
+            if ring.passes == passes.count and place < len(entries):
+                # the common case: nothing refers to the next one, counted as `_count_references` does
+                array, pointer, memory, address = entries[place]
+                own, of_pointer, of_memory = self._alone
+                if (
+                    getrefcount(array) == own
+                    and getrefcount(pointer) == of_pointer
+                    and getrefcount(memory) == of_memory
+                    and not getweakrefcount(array)
+                ):
+                    ring.place = place + 1
+                    return array, address
+            found = self._find_idle(ring)
+        return found or self._take_new(stream)
+
+    def _find_idle(self, ring: _Ring) -> tuple[Any, int] | None:
+        """The next array that is not in use. One that is kept is passed over; where two are, or the first of a new
+        round, there is room for a new one.
+        """
+        if ring.passes != passes.count:
+            ring.passes, ring.place = passes.count, 0
+        entries, place = ring.entries, ring.place
+        for i in (place, place + 1) if place < len(entries) else (0,):
+            if i < len(entries):
+                entry = entries[i]
+                if _count_references(entry) == self._alone and not getweakrefcount(entry[0]):
+                    ring.place = i + 1
+                    return entry[0], entry[3]
+        return None
 
     def make(self) -> tuple[Any, int]:
         """The same, with an array that is in no ring."""
@@ -97,7 +115,7 @@ class ResultArrays:
 
     def _take_new(self, stream: int) -> tuple[Any, int]:
         entry = _entry_of(self._make())
-        if self._alone is None:
+        if not self._alone[0]:
             self._alone = _count_references(entry)
         array = entry[0]
         if self._limit and stream != _PER_THREAD:
