@@ -162,20 +162,18 @@ def our_eager(work: Workload, data: tuple, device: str) -> Contestant:
     state: dict[str, Any] = {}
 
     def reset() -> None:
-        state["leaves"] = [pb.tensor(to_device(a), requires_grad=True) for a in data[0]]
+        state["leaves"] = leaves = [pb.tensor(to_device(a), requires_grad=True) for a in data[0]]
+        state["optimizer"] = pb.optim.SGD(leaves, lr=work.rate or 1.0)
 
     def call() -> None:
-        leaves = state["leaves"]
-        for p in leaves:
-            p.grad = None
+        leaves, optimizer = state["leaves"], state["optimizer"]
+        optimizer.zero_grad()
         bar = others[-1:] if work.is_array else []
         value = work.ours(leaves, *others[: len(others) - len(bar)])
         value.backward(*bar)
         state["value"] = value
         if work.rate is not None:
-            with pb.no_grad():
-                for p in leaves:
-                    p -= work.rate * p.grad
+            optimizer.step()
 
     def results() -> list[np.ndarray]:
         found = [p if work.rate is not None else p.grad for p in state["leaves"]]

@@ -25,6 +25,15 @@ after_synchronization: list[Callable[[], None]] = []
 idle_memory: list[Callable[[], None]] = []
 
 
+class _Passes:
+    """How many backward passes are over, where arrays of a GPU may have taken part."""
+
+    count = 0
+
+
+passes = _Passes()
+
+
 def _is_cupy(x: Any) -> bool:
     cupy = sys.modules.get("cupy")  # no CuPy array exists before CuPy is imported
     return cupy is not None and isinstance(x, cupy.ndarray)

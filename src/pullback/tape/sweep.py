@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..arrays.backends import array_class_of_gpus
+from ..arrays.backends import array_class_of_gpus, passes
 from ..arrays.call_site import propagate_call_site, user_line
 from ..arrays.node import DifferentiatedCall, Hooks, Node, NodeCall, PlannedCall, depends_on_running_call
 from ..arrays.tensor import Tensor
@@ -203,6 +203,8 @@ class Sweep:
                         node.kept = None
                     continue
             self.visit(node, None if bar is waiting else bar)
+        if other is not array:
+            passes.count += 1
 
     def visit(self, node: Node, bar: Any) -> None:
         """One node whose cotangent is complete."""

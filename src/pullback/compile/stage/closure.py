@@ -69,7 +69,7 @@ class ClosureSnapshot:
         self._asked += 1
         if self._asked <= _CALLS_BEFORE_CODE:
             return self._compare_rows
-        count = len(self.functions) + len(self.names) + len(self.cells)
+        count = len(self.functions) + len(self.names) + len(self.cells) + len(self.containers)
         self._compare = _generate_comparison(self) if count <= _MOST_COMPARED else self._compare_rows
         return self._compare
 
@@ -84,14 +84,16 @@ class ClosureSnapshot:
         for holder, name, value in self.names:
             if holder.get(name, MISSING) is not value:
                 return False
-        return all(content_of(cell) is value for cell, value in self.cells)
+        for cell, value in self.cells:
+            if content_of(cell) is not value:
+                return False
+        return all(_holds_same_items(*row) for row in self.containers)
 
     @functools.cached_property
     def checks(self) -> list[Callable[[], bool]]:
-        """The checks of other kinds of places than variables, names and functions, if there are any."""
+        """The checks of rarer kinds of places, if there are any."""
         kinds: tuple[tuple[Sequence[Any], Callable[[], bool]], ...] = (
             (self.arrays, self._arrays_unchanged),
-            (self.containers, lambda: all(_holds_same_items(*row) for row in self.containers)),
             (self.large, lambda: all(x.shape == shape and x.dtype is dtype for x, shape, dtype in self.large)),
             (self.parts, lambda: all(_holds_besides(*row) for row in self.parts)),
             (self.slots, lambda: all(SlotLocation(slot, x).get() is value for slot, x, value in self.slots)),
@@ -173,8 +175,8 @@ class ClosureSnapshot:
 
 
 def _generate_comparison(of: ClosureSnapshot) -> Callable[[], bool]:
-    """A function that compares variables, names and functions with their values, written out: a third of the time that
-    a loop over them takes.
+    """A function that compares variables, names, functions and items with their values, written out: a third of the
+    time that loops over them take.
     """
     known: dict[int, tuple[str, Any]] = {}
 
@@ -191,6 +193,11 @@ def _generate_comparison(of: ClosureSnapshot) -> Callable[[], bool]:
     for cell, value in of.cells:
         found = f"{call(content_of)}({call(cell)})" if value is MISSING else f"{call(cell)}.cell_contents"
         terms.append(f"{found} is {call(value)}")
+    for holder, keys, items in of.containers:
+        if type(holder) in (dict, list) and not items:
+            terms.append(f"not {call(holder)}")
+        else:
+            terms.append(f"{call(_holds_same_items)}({call(holder)}, {call(keys)}, {call(items)})")
     make = _compile_comparison(" and ".join(terms) or "True", len(known))
     return make(*(thing for _, thing in known.values()))  # type: ignore[no-any-return]
 

@@ -357,7 +357,8 @@ class CudaDriver:
         return cupy.ndarray((size,), dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))
 
     def lock_of(self, stream: int) -> Any:
-        return self.stream_locks.setdefault(stream, threading.RLock())
+        found = self.stream_locks.get(stream)
+        return self.stream_locks.setdefault(stream, threading.RLock()) if found is None else found
 
     def workspace_of(self, stream: int) -> int:
         if stream not in self.workspaces:

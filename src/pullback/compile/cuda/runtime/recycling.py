@@ -1,25 +1,26 @@
 """Arrays for results, used again: to make one costs CuPy as much time as to launch a kernel.
 
-A small array that was made here stays in a ring. Once nothing else refers to it, to its memory or to a view of it, the
-next result of the same kind on the same stream takes it, as CuPy's pool would hand out its memory again. Rings hold
-little, and give it back where memory is short.
+A small array that was made here stays in a ring. Once nothing else refers to it, to its memory or to a view of it, a
+later result of the same kind on the same stream takes it, as CuPy's pool would hand out its memory again. After a
+backward pass each ring starts over, so that every step of a training loop finds the same arrays in the same places, and
+what was recorded for their addresses serves again. Rings hold little, and give it back where memory is short.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
-from collections import deque
 from sys import getrefcount
 from typing import Any
 from weakref import getweakrefcount
 
-from ....arrays.backends import idle_memory
+from ....arrays.backends import idle_memory, passes
 from .memory import out_of_memory
 
 #: The bytes of one ring and of all, and of the largest array that is used again.
-RING_BYTES, ALL_BYTES, MAX_ARRAY_BYTES = 8 << 20, 128 << 20, 2 << 20
-_MAX_ENTRIES, _MAX_STREAMS = 512, 8
+RING_BYTES, ALL_BYTES, MAX_ARRAY_BYTES = 32 << 20, 256 << 20, 4 << 20
+_MAX_ENTRIES, _MAX_STREAMS = 1024, 8
 #: CuPy's number of the default stream that each thread has for itself: not one stream, but many.
 _PER_THREAD = 2
 #: Without a lock around the interpreter counts of references say nothing.
@@ -39,6 +40,16 @@ def _entry_of(array: Any) -> Entry:
     return array, pointer, pointer.mem, pointer.ptr
 
 
+class _Ring:
+    """Arrays of one stream, in the order in which a step of a loop takes them; `place`: the next one."""
+
+    __slots__ = ("entries", "passes", "place")
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.place = self.passes = 0
+
+
 class ResultArrays:
     """Where arrays of one shape and dtype come from, on the current device; `limit`: how many are held at most."""
 
@@ -46,24 +57,46 @@ class ResultArrays:
         self._new, self._shape, self._dtype, self._nbytes = cupy.ndarray, shape, dtype, nbytes
         small = _COUNTS_REFERENCES and nbytes <= MAX_ARRAY_BYTES
         self._limit = min(limit, RING_BYTES // max(nbytes, 1)) if small else 0
-        self._rings: dict[int, deque[Entry]] = {}
-        self._alone: tuple[int, int, int] | None = None
+        self._rings: dict[int, _Ring] = {}
+        self._lock = threading.Lock()
+        self._alone = (0, 0, 0)
 
     def take(self, stream: int) -> tuple[Any, int]:
         """An array for a result that is computed on a stream, and its address."""
         ring = self._rings.get(stream)
-        if ring:
-            for _ in (1, 2):  # the first may be what the caller has of the call before
-                try:
-                    entry = ring.popleft()
-                except IndexError:  # other threads took the rest
-                    break
+        if ring is None:
+            return self._take_new(stream)
+        with self._lock:  # what is found is in use before another thread looks for one
+            entries, place = ring.entries, ring.place
+            if ring.passes == passes.count and place < len(entries):
+                # the common case: nothing refers to the next one, counted as `_count_references` does
+                array, pointer, memory, address = entries[place]
+                own, of_pointer, of_memory = self._alone
+                if (
+                    getrefcount(array) == own
+                    and getrefcount(pointer) == of_pointer
+                    and getrefcount(memory) == of_memory
+                    and not getweakrefcount(array)
+                ):
+                    ring.place = place + 1
+                    return array, address
+            found = self._find_idle(ring)
+        return found or self._take_new(stream)
+
+    def _find_idle(self, ring: _Ring) -> tuple[Any, int] | None:
+        """The next array that is not in use. One that is kept is passed over; where two are, or the first of a new
+        round, there is room for a new one.
+        """
+        if ring.passes != passes.count:
+            ring.passes, ring.place = passes.count, 0
+        entries, place = ring.entries, ring.place
+        for i in (place, place + 1) if place < len(entries) else (0,):
+            if i < len(entries):
+                entry = entries[i]
                 if _count_references(entry) == self._alone and not getweakrefcount(entry[0]):
-                    array = entry[0]  # in use before another thread can find it in the ring
-                    ring.append(entry)
-                    return array, entry[3]
-                ring.append(entry)
-        return self._take_new(stream)
+                    ring.place = i + 1
+                    return entry[0], entry[3]
+        return None
 
     def make(self) -> tuple[Any, int]:
         """The same, with an array that is in no ring."""
@@ -82,7 +115,7 @@ class ResultArrays:
 
     def _take_new(self, stream: int) -> tuple[Any, int]:
         entry = _entry_of(self._make())
-        if self._alone is None:
+        if not self._alone[0]:
             self._alone = _count_references(entry)
         array = entry[0]
         if self._limit and stream != _PER_THREAD:
@@ -90,16 +123,23 @@ class ResultArrays:
         return array, entry[3]
 
     def _hold(self, entry: Entry, stream: int) -> None:
-        ring = self._rings.get(stream)
-        if ring is None:
-            if len(self._rings) >= _MAX_STREAMS:
-                self._rings.clear()
-            ring = self._rings[stream] = deque()
-            _holders.add(self)
-        ring.append(entry)
-        if len(ring) > self._limit:
-            ring.popleft()
-        elif _held.add(self._nbytes) > ALL_BYTES:
+        with self._lock:
+            ring = self._rings.get(stream)
+            if ring is None:
+                if len(self._rings) >= _MAX_STREAMS:
+                    self._rings.clear()
+                ring = self._rings[stream] = _Ring()
+                ring.passes = passes.count
+                _holders.add(self)
+            entries = ring.entries
+            if len(entries) < self._limit:
+                entries.insert(ring.place, entry)
+            else:  # in the place of one that is kept
+                ring.place = ring.place if ring.place < len(entries) else 0
+                entries[ring.place] = entry
+            ring.place += 1
+            is_too_much = _held.add(self._nbytes) > ALL_BYTES
+        if is_too_much:
             release_idle()
 
     def release(self) -> None:

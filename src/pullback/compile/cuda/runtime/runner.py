@@ -23,7 +23,7 @@ from .issue import Part, PlanIssuer, describe_launches, take_choices, walk_actio
 from .memory import ALIGNMENT, note_holder, out_of_memory, overlap, upload
 from .movable import MovableGraph
 from .recycling import ResultArrays
-from .short_plans import MAX_WITHOUT_GRAPH, PreparedLaunches, find_short_plan
+from .short_plans import PreparedLaunches, find_short_plan
 from .status import STATUSES
 from .tune import Tuner
 
@@ -80,7 +80,6 @@ class CudaRunner:
         # what overwrites arguments asks whether they overlap, which is remembered with a graph
         if self.written:
             self.short_plan = None
-        self.needs_no_graph = self.short_plan is not None and len(self.short_plan) <= MAX_WITHOUT_GRAPH
         self.numbers = [i for i, s in enumerate(self.specs) if s.device == "cpu"]
         self.buffers: list[Buffer] = [*self.steps.inputs, *self.steps.new_outputs]
         # short programs are called from many places of an eager loop, each with addresses of its own
@@ -154,9 +153,6 @@ class CudaRunner:
                 pointers.append(address)
             if self.numbers:
                 memory.put_numbers(self, pointers, stream)
-            if self.needs_no_graph:
-                memory.prepare(self).issue(pointers, stream)
-                return outs
             parts = memory.graphs.get(key := tuple(pointers))
             if parts is None:
                 return outs if self._run_new(memory, key, stream) else None

@@ -1,7 +1,7 @@
 """Plans of a few launches, issued one by one: their parameters lie in memory, and only addresses that move are written.
 
-Eager loops call small programs at other addresses each time, where a graph would have to be made or changed; a launch
-costs the host little more than a graph does.
+Eager loops call small programs at many addresses, where a graph would have to be made or changed; only addresses that
+come again and again are worth one.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from ..launch_plan import Action, Launch
 from .addresses import Addresses
 from .driver import Driver, Parameters
 
-#: So many launches at most are prepared, and so many are never worth a graph.
-MAX_PREPARED, MAX_WITHOUT_GRAPH = 16, 3
+#: So many launches at most are prepared.
+MAX_PREPARED = 16
 
 
 class _Prepared(NamedTuple):
