@@ -55,6 +55,7 @@ PAGES = {
     "optim-rules": ("Optimizers: rules around rules", r"Optim: (?!schedules).*"),
     "optim-schedules": ("Learning rate schedules: pb.optim.schedules", r"Optim: schedules|Optim"),
     "cuda": ("GPUs: pb.cuda", r"Cuda"),
+    "amp": ("Mixed precision: pb.amp", r"Amp"),
     "errors": ("Errors", r"Errors"),
     "tools": ("Saving, tools, interoperability", r".*"),
 }
@@ -64,7 +65,8 @@ PAGES = {
 TITLES = {
     "contract": "Products", "functions": "Other functions", "reduce": "Reductions", "index": "Indexing",
     "order": "Sorting", "window": "Windows", "shape": "Shapes", "Linalg": "Functions", "Fft": "Functions",
-    "Cuda": "Functions", "Optim": "Types", "Interop": "Interoperability", "dtype_info": "About dtypes",
+    "Cuda": "Functions", "Amp": "Functions", "Optim": "Types", "Interop": "Interoperability",
+    "dtype_info": "About dtypes",
 }  # fmt: skip
 #: Folders of the pages of names, by whether they begin with a capital letter: `nn.Fold` and `nn.fold` differ in case
 #: alone, which some file systems do not see.
@@ -164,7 +166,7 @@ def section(name: str, thing: Any) -> str:
         return "Checkpoint"
     if isinstance(thing, float) or thing is None:
         return "Constants"
-    if space in ("random", "special", "memory", "fft", "linalg", "cuda"):
+    if space in ("random", "special", "memory", "fft", "linalg", "cuda", "amp"):
         return space.capitalize()
     if not hasattr(thing, "__module__"):
         raise ExtensionError(f"{name} is public, but the reference does not know how to document {type(thing)}.")

@@ -86,6 +86,7 @@ from .ops.elementwise.transcendental import (
     acosh as acosh, angle as angle, asinh as asinh, atanh as atanh, cbrt as cbrt, deg2rad as deg2rad, exp2 as exp2,
     log10 as log10, log2 as log2, rad2deg as rad2deg, sinc as sinc,
 )
+from .ops.autocast import autocast as autocast, is_autocast_enabled as is_autocast_enabled
 from .ops.fusion import fuse as fuse
 from .ops.functions import (
     astype as astype, clip as clip, gelu as gelu, log_softmax as log_softmax, mean_squared_error as mean_squared_error,

@@ -21,14 +21,15 @@ R = TypeVar("R")
 
 
 class Modes(NamedTuple):
-    """How ops behave in this context: whether they record, the installed instruments, and a symbol of the program that
-    `jit` is tracing, which records ops on captured tensors (`ops/record.py`).
+    """How ops behave in this context: whether they record, the installed instruments, a symbol of the program that
+    `jit` is tracing, which records ops on captured tensors (`ops/record.py`), and what `pb.autocast` casts.
     """
 
     grad: bool = True
     inference: bool = False
     instruments: Instruments | None = None
     tracing: Any = None
+    autocast: Any = None
 
 
 #: The default modes, and those of `no_grad` and `inference_mode`. Eager fast paths test `modes() is PLAIN`, so an equal
@@ -40,6 +41,8 @@ _TURNS_OFF = {"grad": False}
 COMMON_MODES = (PLAIN, UNRECORDED, INFERENCE)
 _current: ContextVar[Modes] = ContextVar("pullback_modes", default=PLAIN)
 modes = _current.get
+#: Sets the modes of this context without looking for an equal record among the common ones.
+put_modes = _current.set
 
 
 def installed() -> Instruments:
@@ -47,9 +50,14 @@ def installed() -> Instruments:
     return modes().instruments or NO_INSTRUMENTS
 
 
+def as_common(wanted: Modes) -> Modes:
+    """The record among the common ones that equals `wanted`, if there is one."""
+    return next((known for known in COMMON_MODES if wanted == known), wanted)
+
+
 def set_modes(wanted: Modes) -> None:
     """Make `wanted` the modes of this context; restore by calling it with the previous modes."""
-    _current.set(next((known for known in COMMON_MODES if wanted == known), wanted))
+    _current.set(as_common(wanted))
 
 
 class override_modes:
@@ -79,10 +87,10 @@ class override_modes:
         _current.set(self._before.pop())
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        return _run_inside(functools.partial(override_modes, *self._instruments, **self._changes), function)
+        return run_inside(functools.partial(override_modes, *self._instruments, **self._changes), function)
 
 
-def _run_inside(fresh: Callable[[], AbstractContextManager[Any]], function: Callable[P, R]) -> Callable[P, R]:
+def run_inside(fresh: Callable[[], AbstractContextManager[Any]], function: Callable[P, R]) -> Callable[P, R]:
     """A function whose calls each run inside a context manager of their own: calls may overlap."""
     if inspect.isgeneratorfunction(function):
         return _wrap_generator(function, fresh)
@@ -254,7 +262,7 @@ class native:
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         _native.set(self._outside)
-        return _run_inside(functools.partial(native, self._enabled), function)
+        return run_inside(functools.partial(native, self._enabled), function)
 
 
 _matmul_precision = "float32"

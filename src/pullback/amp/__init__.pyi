@@ -2,4 +2,5 @@
 # fmt: off
 # ruff: noqa: I001
 from .grad_scaler import GradScaler as GradScaler
+from .report import PrecisionReport as PrecisionReport, report as report
 from ..optim.transformations.master_weights import stochastic_round as stochastic_round

@@ -35,7 +35,10 @@ class DirectCall:
     path is right: a running trace, values of transforms, arrays of another layout, instruments on what is not recorded.
     """
 
-    __slots__ = ("_captured", "_code", "_count", "_known", "_last", "_op", "_takes_tensors", "_unrecorded")
+    __slots__ = (
+        "_autocast", "_captured", "_code", "_count", "_known", "_last", "_op", "_plain", "_takes_tensors",
+        "_unrecorded",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -44,7 +47,10 @@ class DirectCall:
         captured: Sequence[Any],
         count: int,
         takes_tensors: bool,
+        autocast: Any = None,
     ) -> None:
+        #: What it was traced under, and the modes in which nothing has to be looked at.
+        self._autocast, self._plain = autocast, PLAIN if autocast is None else None
         self._code, self._op, self._captured, self._count = code, op, tuple(captured), count
         self._takes_tensors = takes_tensors
         self._known: dict[bytes, _Variant | None] = {}
@@ -54,7 +60,9 @@ class DirectCall:
 
     def __call__(self, leaves: Sequence[Any]) -> list[Any] | None:
         last = self._last
-        if (mode := modes()) is not PLAIN:
+        if (mode := modes()) is not self._plain:
+            if (None if mode.autocast is None else mode.autocast.key) != self._autocast:
+                return None
             if mode.tracing is not None or (mode.inference and mode.grad):
                 return None
             if mode.instruments is not None:

@@ -27,7 +27,7 @@ from ..ops.op import Op
 from ..program.constants import is_unchanged
 from ..program.ir import Program, Symbol
 from ..program.passes import optimize
-from ..settings import get_matmul_precision, installed, override_modes
+from ..settings import get_matmul_precision, installed, modes, override_modes
 from ..transforms.boundary import unwrap_to_level
 from . import cache
 from .as_op import CompiledOp
@@ -69,8 +69,9 @@ class Specialization:
     ) -> None:
         start = time.perf_counter()
         self.closure: ClosureSnapshot = snapshot_closure(jitted.f, *(value for _, value in static))
-        self.fast = jitted.fast
+        self.fast, self.deterministic = jitted.fast, jitted.deterministic
         self.ambient_limit = ambient_memory_limit()
+        self.autocast_key = autocast_key()
         self.limit = min((x for x in (jitted.limit, self.ambient_limit) if x is not None), default=None)
         self.is_optional = jitted.is_optional
         self.compile_alike = jitted.make_alike(self.limit)
@@ -200,8 +201,8 @@ class Specialization:
         # the memory of tensors is never overwritten; ops that run once are not repeated by a derivative
         takes_tensors = not self.donated and not self.has_impure_ops
         form = weakref.ref(self)  # no cycle: native code is freed with the function
-        count = len(self.staged.outputs)
-        return DirectCall(lambda: form().code, lambda: form().as_op, self.captured, count, takes_tensors)  # type: ignore[union-attr]
+        count, key = len(self.staged.outputs), self.autocast_key
+        return DirectCall(lambda: form().code, lambda: form().as_op, self.captured, count, takes_tensors, key)  # type: ignore[union-attr]
 
     def call_with_states(self, leaves: Sequence[Any]) -> list[Any] | None:
         """A direct call of a function that sets variables besides."""
@@ -227,13 +228,14 @@ class Specialization:
 
     def _find_runner(self) -> Runner:
         """The runner of an equal program, such as that from before a captured array was overwritten; else a new one."""
-        options = Options(self.donated, self.fast, self.limit)
+        options = Options(self.donated, self.fast, self.limit, self.deterministic)
         # a form that is traced again often gives the same program, which need not be compiled again
         key = fingerprint(self.graph)
         if key is None:
             return self._make_runner(options)
         precision = matmul_precision_on(self.specs)
-        whole = (key, tuple(self.donated.items()), self.fast, self.limit, self.lines is None, precision)
+        how = self.fast, self.deterministic, self.limit, self.lines is None, precision
+        whole = (key, tuple(self.donated.items()), *how)
         if whole not in self.codes:
             if len(self.codes) >= _CODES:
                 self.codes.clear()
@@ -368,6 +370,12 @@ class Specialization:
 def matmul_precision_on(specs: Iterable[Spec]) -> str | None:
     """How matrix products are rounded where arrays of these specs are; None where that cannot be chosen."""
     return get_matmul_precision() if any(s.device != "cpu" for s in specs) else None
+
+
+def autocast_key() -> Any:
+    """What a form depends on that is traced under `pb.autocast`; None where that is off."""
+    casting = modes().autocast
+    return None if casting is None else casting.key
 
 
 def ambient_memory_limit() -> int | None:

@@ -9,11 +9,12 @@ import numpy as np
 
 from ..arrays.argument_checks import check_functions
 from ..arrays.backends import is_array
-from ..arrays.spec import spec_of, zeros
+from ..arrays.spec import is_real_float, spec_of, zeros
 from ..arrays.value import Value
 from ..errors import DtypeError, ShapeError
 from ..ops.contract.matrix_products import matmul
 from ..ops.dispatch import as_value, shape
+from ..ops.fusion import cast_whole
 from ..ops.shape.reshaping import astype
 from ..transforms.custom.custom_op import CustomOp, custom_op
 from ..transforms.linear_functions import refuse_offset
@@ -25,6 +26,7 @@ from .option_checks import check_method, check_positive_count, check_relative_to
 from .vector_layout import VectorLayout
 
 
+@cast_whole("high")
 def linear_solve(
     A: Any,
     b: Any,
@@ -76,7 +78,7 @@ def _solve_with_matrix(A: Any, b: Any, operator: Callable[..., LinearOperator]) 
             "  For a batch of systems use pb.vmap(pb.linear_solve)."
         )
     dtypes = spec_of(A).dtype, spec_of(b).dtype
-    if any(d.kind not in "biuf" for d in dtypes):
+    if any(d.kind not in "biu" and not is_real_float(d) for d in dtypes):
         raise DtypeError(
             f"linear_solve: A and b are real numbers, got {dtypes[0]} and {dtypes[1]}.\n"
             "  Of a complex system, solve for real and imaginary part."

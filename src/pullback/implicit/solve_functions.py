@@ -11,6 +11,7 @@ from ..arrays.spec import spec_of
 from ..arrays.trees import flatten
 from ..errors import ArgumentError, ArgumentTypeError
 from ..ops.elementwise import pointwise
+from ..ops.fusion import cast_whole
 from ..ops.reduce import reductions
 from ..transforms.boundary import as_array_leaf
 from ..transforms.reverse import grad, vjp
@@ -117,6 +118,7 @@ class _ProblemKind(NamedTuple):
     symmetric: bool
 
 
+@cast_whole("high")
 def _solve(kind: _ProblemKind, strict: bool, f: Function, x0: Any, *params: Any, **options: Any) -> Solution:
     if unknown := options.keys() - SolveKeywords.__optional_keys__:
         raise ArgumentTypeError(f"{kind.what}: unknown option {', '.join(sorted(unknown))}.")

@@ -15,13 +15,15 @@ from ..ops.dispatch import as_value, ndim, shape
 from ..ops.elementwise.pointwise import divide, multiply, relu, sigmoid, subtract, tanh, where
 from ..ops.elementwise.pointwise import softplus as plain_softplus
 from ..ops.fusion import fuse
+from ..ops.round_once import rounds_once
 from ..ops.shape import arrange
 from ..ops.signatures import of_array, of_mixed_arrays
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def gelu(x: Any, /, *, approximate: Any = False) -> Any:
     """x times the normal distribution function of x; `approximate=True` (or "tanh") takes its tanh formula.
 
@@ -35,8 +37,9 @@ def gelu(x: Any, /, *, approximate: Any = False) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def quick_gelu(x: Any, /) -> Any:
     """x * sigmoid(1.702 x), a cheap approximation of `gelu`.
 
@@ -49,8 +52,9 @@ def quick_gelu(x: Any, /) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def swish(x: Any, /) -> Any:
     """x * sigmoid(x), which is also called `silu`.
 
@@ -62,8 +66,9 @@ def swish(x: Any, /) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def mish(x: Any, /) -> Any:
     """x * tanh(softplus(x)).
 
@@ -76,8 +81,9 @@ def mish(x: Any, /) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def softplus(x: Any, /, beta: Any = 1.0, threshold: float | None = None) -> Any:
     """log(1 + exp(beta x)) / beta, without overflow; with a `threshold`, x itself where beta x is above it.
 
@@ -92,8 +98,9 @@ def softplus(x: Any, /, beta: Any = 1.0, threshold: float | None = None) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def logsigmoid(x: Any, /) -> Any:
     """log(sigmoid(x)), exact where sigmoid underflows.
 
@@ -105,8 +112,9 @@ def logsigmoid(x: Any, /) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def softsign(x: Any, /) -> Any:
     """x / (1 + |x|).
 
@@ -119,8 +127,9 @@ def softsign(x: Any, /) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def tanhshrink(x: Any, /) -> Any:
     """x - tanh(x).
 
@@ -133,8 +142,9 @@ def tanhshrink(x: Any, /) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def softmin(x: Any, /, *, axis: Any = -1) -> Any:
     """softmax(-x) along an axis: the smallest weighs most.
 
@@ -156,8 +166,9 @@ def _apply_gate(x: Any, axis: int, gate: Callable[[Any], Any], what: str) -> Any
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def glu(x: Any, /, *, axis: int = -1) -> Any:
     """The first half along an axis times the sigmoid of the second.
 
@@ -169,8 +180,9 @@ def glu(x: Any, /, *, axis: int = -1) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def geglu(x: Any, /, *, axis: int = -1) -> Any:
     """The first half along an axis times `gelu` of the second.
 
@@ -182,8 +194,9 @@ def geglu(x: Any, /, *, axis: int = -1) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def swiglu(x: Any, /, *, axis: int = -1) -> Any:
     """The first half along an axis times `silu` of the second.
 
@@ -195,8 +208,9 @@ def swiglu(x: Any, /, *, axis: int = -1) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def reglu(x: Any, /, *, axis: int = -1) -> Any:
     """The first half along an axis times `relu` of the second.
 

@@ -108,7 +108,7 @@ def _crop_widths(what: str, padding: Any, sizes: Sizes, full: list[int], stride:
     return ((0, 0),) * len(sizes) if padding == "valid" else padding_pairs(padding, len(sizes), f"{what}: padding")
 
 
-@over_axes(1, _conv)
+@over_axes(1, _conv, autocast="low")
 def conv1d() -> None:
     """Sums of windows of x (n, channels, width) times filters (filters, channels / groups, window), with a bias.
 
@@ -121,7 +121,7 @@ def conv1d() -> None:
     """
 
 
-@over_axes(2, _conv)
+@over_axes(2, _conv, autocast="low")
 def conv2d() -> None:
     """Sums of windows of x (n, channels, height, width) times filters (filters, channels / groups, *window).
 
@@ -138,7 +138,7 @@ def conv2d() -> None:
     """
 
 
-@over_axes(3, _conv)
+@over_axes(3, _conv, autocast="low")
 def conv3d() -> None:
     """Sums of windows of x (n, channels, depth, height, width) times filters, with a bias; as `conv2d`.
 
@@ -148,7 +148,7 @@ def conv3d() -> None:
     """
 
 
-@over_axes(1, _conv_transpose)
+@over_axes(1, _conv_transpose, autocast="low")
 def conv_transpose1d() -> None:
     """Each element of x (n, channels, width) times filters (channels, filters / groups, window), scatter-added in
     place.
@@ -161,7 +161,7 @@ def conv_transpose1d() -> None:
     """
 
 
-@over_axes(2, _conv_transpose)
+@over_axes(2, _conv_transpose, autocast="low")
 def conv_transpose2d() -> None:
     """Each element of x times filters (channels, filters / groups, *window), summed where they overlap; then a bias.
 
@@ -178,7 +178,7 @@ def conv_transpose2d() -> None:
     """
 
 
-@over_axes(3, _conv_transpose)
+@over_axes(3, _conv_transpose, autocast="low")
 def conv_transpose3d() -> None:
     """The transpose of `conv3d`; see `conv_transpose2d`.
 

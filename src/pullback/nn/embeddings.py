@@ -46,7 +46,7 @@ def _lookup_rows(indices: Any, weight: Any, max_norm: float | None, norm_type: f
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def embedding(
     indices: Any,

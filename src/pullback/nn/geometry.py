@@ -11,7 +11,7 @@ from ..arrays.call_site import attributed_to_caller
 from ..errors import ArgumentError, ShapeError
 from ..ops.axes import as_integer
 from ..ops.dispatch import as_value, ndim, shape
-from ..ops.fusion import fuse
+from ..ops.fusion import cast_whole, fuse
 from ..ops.shape import reshaping
 from ..ops.signatures import MixedFunction
 from ..ops.window.patches import Pairs, Sizes
@@ -20,10 +20,11 @@ P = ParamSpec("P")
 
 
 def over_axes(
-    rank: int, function: Callable[Concatenate[str, Any, P], Any], fused: bool = False
+    rank: int, function: Callable[Concatenate[str, Any, P], Any], fused: bool = False, autocast: str = "promote"
 ) -> Callable[[Any], MixedFunction[P]]:
     """The public form of `function(name, x, ...)` for x of `rank` spatial axes, (n, channels, *sizes) or without n. It
     has the name and docstring of what it decorates, and the parameters of the function; `fused` by `pb.fuse`.
+    `autocast` is what it does under `pb.autocast`.
     """
 
     def name(stub: Callable[[], None]) -> Any:
@@ -34,7 +35,7 @@ def over_axes(
         _, *parameters = inspect.signature(function).parameters.values()
         run.__signature__ = inspect.Signature(parameters, return_annotation=Any)  # type: ignore[attr-defined]
         made = attributed_to_caller(run)
-        return fuse(made) if fused else made
+        return fuse(made, autocast=autocast) if fused else cast_whole(autocast)(made)
 
     return name
 

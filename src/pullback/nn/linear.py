@@ -17,7 +17,7 @@ from .arguments import as_floats
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="low")
 @attributed_to_caller
 def linear(x: Any, /, weight: Any, bias: Any = None) -> Any:
     """x @ weight.T + bias: the weight has one row for each feature that comes out.
@@ -42,7 +42,7 @@ def linear(x: Any, /, weight: Any, bias: Any = None) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="low")
 @attributed_to_caller
 def bilinear(x: Any, y: Any, /, weight: Any, bias: Any = None) -> Any:
     """out[..., o] = sum over i, j of x[..., i] weight[o, i, j] y[..., j], plus bias.

@@ -19,12 +19,13 @@ from ..ops.axes import as_integer, normalize_axes, normalize_axis
 from ..ops.contract.matrix_products import matmul
 from ..ops.dispatch import as_value, ndim, shape
 from ..ops.elementwise.pointwise import divide, equal, less, multiply, power, sqrt, square, where
-from ..ops.fusion import fuse
+from ..ops.fusion import cast_whole, fuse
 from ..ops.index.indexing import getitem
 from ..ops.linalg import vector_norm
 from ..ops.reduce import reductions
 from ..ops.reduce.deviations import squared_deviations
 from ..ops.reduce.reductions import as_constant, safe_sqrt
+from ..ops.round_once import rounds_once
 from ..ops.shape import arrange, reshaping
 from ..ops.signatures import of_array, of_mixed_arrays, of_two_arrays
 from .arguments import as_floats, expand_along_axis, key_on_device_of, require_rank, widen
@@ -67,11 +68,11 @@ def _scale_and_shift(y: Any, weight: Any, bias: Any, x: Any) -> Any:
     """y times a weight plus a bias, in the dtype of x if that is narrow."""
     y = y if weight is None else y * weight
     y = y if bias is None else y + bias
-    return reshaping.astype(y, spec_of(x).dtype) if spec_of(x).dtype.itemsize < 4 else y
+    return reshaping.narrow(y, spec_of(x).dtype) if spec_of(x).half else y
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def layer_norm(x: Any, /, weight: Any = None, bias: Any = None, *, axis: Any = -1, eps: float = 1e-5) -> Any:
     """Mean 0 and variance 1 over the last axis, or those named; then times `weight` plus `bias`, of those axes' shape.
@@ -89,7 +90,7 @@ def layer_norm(x: Any, /, weight: Any = None, bias: Any = None, *, axis: Any = -
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def rms_norm(x: Any, /, weight: Any = None, *, axis: Any = -1, eps: float = 1e-6) -> Any:
     """x over the root of its mean square along the last axis, or those named; then times `weight`.
@@ -113,7 +114,7 @@ def _expand_channels(x: Any, axis: int, what: str, **vectors: Any) -> list[Any]:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def group_norm(x: Any, /, groups: int, weight: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Any:
     """The channels (axis 1) in groups, each group of each sample with mean 0 and variance 1; `weight` and `bias` have
@@ -135,7 +136,7 @@ def group_norm(x: Any, /, groups: int, weight: Any = None, bias: Any = None, *, 
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
 def instance_norm(x: Any, /, weight: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Any:
     """Each channel of each sample with mean 0 and variance 1 over its spatial axes.
@@ -150,6 +151,7 @@ def instance_norm(x: Any, /, weight: Any = None, bias: Any = None, *, eps: float
     return _scale_and_shift(_standardize(widen(x), tuple(range(2, ndim(x))), eps), w, b, x)
 
 
+@cast_whole("promote")
 @attributed_to_caller
 def batch_norm(
     x: Any,
@@ -222,8 +224,9 @@ def _update_running(old: Any, new: Any, momentum: float) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def local_response_norm(
     x: Any, /, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0, *, axis: int = 1
 ) -> Any:
@@ -250,8 +253,9 @@ def clamp_min(x: Any, least: float) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def normalize(x: Any, /, p: float = 2.0, *, axis: Any = -1, eps: float = 1e-12) -> Any:
     """x over its p-norm along an axis, or over `eps` where the norm is smaller.
 
@@ -265,8 +269,9 @@ def normalize(x: Any, /, p: float = 2.0, *, axis: Any = -1, eps: float = 1e-12) 
 
 
 @of_two_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def cosine_similarity(x: Any, y: Any, /, *, axis: int = -1, eps: float = 1e-8) -> Any:
     """The cosine of the angle between x and y along an axis; a norm below `eps` counts as `eps`.
 
@@ -286,8 +291,9 @@ def _one_where_zero(size: Any) -> Any:
 
 
 @of_two_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def weight_norm(v: Any, g: Any, /, *, axis: int | None = 0) -> Any:
     """g v / |v|: a direction v and its length g apart, one length for each index along an axis (None: one for all).
 
@@ -304,6 +310,7 @@ def weight_norm(v: Any, g: Any, /, *, axis: int | None = 0) -> Any:
     return multiply(v, divide(reshaping.reshape(g, shape(size)), _one_where_zero(size)))
 
 
+@cast_whole("high")
 def spectral_norm(
     weight: Any, /, u: Any = None, *, axis: int = 0, steps: int = 1, eps: float = 1e-12, key: Any = None
 ) -> tuple[Any, Any]:

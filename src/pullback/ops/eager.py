@@ -231,7 +231,7 @@ def _binary_function(op: Op, depth: int, as_operator: bool = False) -> Any:
 
 def _compute_raw(op: Op, ufunc: Any, *arrays: Any) -> Any:
     """The value on bare arrays, most often in a rule; if NumPy raises, the general path raises the proper error."""
-    if (mode := modes()) is not PLAIN and mode.instruments is not None:
+    if (mode := modes()) is not PLAIN and (mode.instruments is not None or mode.autocast is not None):
         return apply(op, *arrays)
     try:
         value = ufunc(*arrays)

@@ -16,6 +16,7 @@ from .dispatch import as_value
 from .elementwise import pointwise
 from .fusion import fuse
 from .reduce import reductions
+from .round_once import rounds_once
 from .shape import reshaping
 from .signatures import of_array, of_mixed_arrays, of_two_arrays
 
@@ -61,8 +62,9 @@ def _dtype_range(dtype: Any) -> tuple[Any, Any]:
 
 
 @of_array
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def softmax(x: Any, /, *, axis: Any = -1) -> Any:
     """exp(x) over its sum along an axis.
 
@@ -78,8 +80,9 @@ def softmax(x: Any, /, *, axis: Any = -1) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def log_softmax(x: Any, /, *, axis: Any = -1) -> Any:
     """log(softmax(x)), exact also where softmax underflows.
 
@@ -92,8 +95,9 @@ def log_softmax(x: Any, /, *, axis: Any = -1) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def silu(x: Any, /) -> Any:
     """x * sigmoid(x).
 
@@ -106,8 +110,9 @@ def silu(x: Any, /) -> Any:
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def gelu(x: Any, /, *, approximate: bool = False) -> Any:
     """x times the normal distribution function of x, or its tanh approximation.
 
@@ -123,8 +128,9 @@ def gelu(x: Any, /, *, approximate: bool = False) -> Any:
 
 
 @of_two_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def mean_squared_error(x: Any, y: Any, /) -> Any:
     """The mean of (x - y)^2 over all elements.
 

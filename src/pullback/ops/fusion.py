@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields, is_dataclass
 from importlib.util import find_spec
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from ..arrays.backends import device_of, is_array
 from ..arrays.tensor import Tensor
 from ..arrays.trees import dict_key_order, flatten
 from ..arrays.value import Value
-from ..errors import IndexingError, PullbackError
+from ..errors import ArgumentError, IndexingError, PullbackError
 from ..settings import PLAIN, Modes, get_matmul_precision, modes, override_native, uses_native_code
 from .lazy import lazy_function
 
@@ -167,10 +167,12 @@ def run_op_by_op() -> AbstractContextManager[None]:
 class Fusion:
     """The native forms of one function, by the kinds of its arguments."""
 
-    __slots__ = ("compiler", "forms", "function")
+    __slots__ = ("autocast", "compiler", "forms", "function", "name")
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], autocast: str = "", name: str = "") -> None:
         self.function = function
+        #: What the whole function does under `pb.autocast`; empty: its ops decide.
+        self.autocast, self.name = autocast, name or getattr(function, "__name__", "")
         self.forms: dict[tuple[Any, ...], Any] = {}
         #: What the compiler keeps for all forms of this function.
         self.compiler: Any = None
@@ -189,6 +191,8 @@ class Fusion:
         if why is not None:
             return why, []
         key = (*call.key, get_matmul_precision()) if call.is_on_gpu else tuple(call.key)
+        if mode.autocast is not None:
+            key = (*key, mode.autocast.key)
         form = self.forms.get(key)
         if form is None or not form.is_current():
             form = self._add_form(key, args, kwargs)
@@ -214,13 +218,57 @@ class Fusion:
             return self.function(*args, **kwargs)
 
 
-def fuse(function: Callable[P, R]) -> Callable[P, R]:
+#: Functions that `pb.autocast` decides as a whole, by name.
+WHOLES: dict[str, Any] = {}
+
+
+class Whole:
+    """A function that is no op and not fused, but is decided as a whole under `pb.autocast`."""
+
+    __slots__ = ("autocast", "name")
+
+    def __init__(self, name: str, autocast: str) -> None:
+        self.name, self.autocast = name, autocast
+        WHOLES.setdefault(name, self)
+
+
+def cast_whole(autocast: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator of a function of several ops: under `pb.autocast` its arguments are cast, and its ops run as they
+    are.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        whole = Whole(function.__name__, autocast)
+
+        @functools.wraps(function)
+        def decided(*args: Any, **kwargs: Any) -> Any:
+            if (mode := modes()) is not PLAIN and mode.autocast is not None:
+                return mode.autocast.call(whole, function, args, kwargs)
+            return function(*args, **kwargs)
+
+        decided.whole = whole  # type: ignore[attr-defined]
+        return decided
+
+    return decorate
+
+
+@overload
+def fuse(function: Callable[P, R], *, autocast: str = ..., name: str = ...) -> Callable[P, R]: ...
+@overload
+def fuse(
+    function: None = None, *, autocast: str = ..., name: str = ...
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def fuse(function: Callable[..., Any] | None = None, *, autocast: str = "", name: str = "") -> Any:
     """A function that runs as one native op, forward and backward, for each kind of arguments (shapes, dtypes,
     settings), where llvmlite is installed; else, and inside transforms or `pb.jit`, it runs as it stands.
     Numbers, strings and tuples of them are settings: the code is made for each of their values.
 
     It suits functions of a few ops on arrays, which then cost one op; unlike `pb.jit` it is meant for the eager loop.
     `pb.native(False)` turns it off, and `pb.explain(f, *args)` shows how a call runs.
+
+    `autocast` says what the function does as a whole under `pb.autocast`: "low" and "high" cast its arguments to the
+    low dtype or to float32, "promote" takes them as they are. If it is not said, each op inside decides for itself.
+    `name` is what `keep` and `lower` of `pb.autocast` call it, if not by its own name.
 
     >>> import numpy as np, pullback as pb
     >>> @pb.fuse
@@ -231,18 +279,24 @@ def fuse(function: Callable[P, R]) -> Callable[P, R]:
     >>> x.grad
     tensor([0.5, 1. ], dtype=float64)
     """
+    if function is None:
+        return functools.partial(fuse, autocast=autocast, name=name)
     check_functions("fuse", function)
-    fusion = Fusion(function)
+    if autocast not in ("", "low", "high", "promote"):
+        raise ArgumentError(f'fuse: autocast is "low", "high" or "promote", got {autocast!r}.')
+    fusion = Fusion(function, autocast, name)
+    if autocast:
+        WHOLES.setdefault(fusion.name, fusion)
     find, run = fusion.find, fusion.run
 
     @functools.wraps(function)
-    def fused(*args: P.args, **kwargs: P.kwargs) -> R:
+    def fused(*args: Any, **kwargs: Any) -> Any:
+        if (mode := modes()) is not PLAIN and mode.autocast is not None and mode.autocast.decides_whole(fusion):
+            return mode.autocast.call(fusion, fused, args, kwargs)
         if (switch := uses_native_code()) is not True:
-            result: R = function(*args, **kwargs) if switch is False else switch.call(fusion, args, kwargs)
-            return result
-        form, values = find(args, kwargs, modes())
-        found: R = run(args, kwargs, form, values)
-        return found
+            return function(*args, **kwargs) if switch is False else switch.call(fusion, args, kwargs)
+        form, values = find(args, kwargs, mode)
+        return run(args, kwargs, form, values)
 
     fused.fusion = fusion  # type: ignore[attr-defined]
     return fused

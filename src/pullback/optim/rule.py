@@ -22,6 +22,7 @@ from ..graph.builder_lines import GraphValue
 from ..nn.module import trainable_mask
 from ..ops.dispatch import as_value
 from ..ops.elementwise import pointwise
+from ..settings import modes, override_modes
 from .leaves import add_update, is_half, split_by_structure, widen, zero_step_count
 
 
@@ -70,6 +71,9 @@ class Rule:
         """What to add to the parameters, and the next state. Some rules want more by name: `value=` (the loss),
         `value_and_grad=` (a function of parameters), `batch=` (what a model is called with).
         """
+        if modes().autocast is not None and not any(map(callable, extra.values())):  # those are the user's functions
+            with override_modes(autocast=None):
+                return self.update(grads, state, params, **extra)
         leaves, structure = flatten(params)
         try:
             values = [_check_parameter(x, self.name, structure, i) for i, x in enumerate(leaves)]

@@ -12,7 +12,7 @@ from ..arrays.spec import Spec
 from ..arrays.value import Value
 from ..errors import ArgumentError
 from ..ops.dispatch import run as run_op
-from ..settings import PLAIN, modes
+from ..settings import PLAIN, modes, override_modes
 
 if TYPE_CHECKING:
     from .ir import Equation, Program
@@ -27,8 +27,11 @@ def run(program: Program, values: Sequence[Any]) -> list[Any]:
     """The outputs of a program for values of its inputs, which are not checked."""
     if len(values) != len(program.inputs):
         raise ArgumentError(f"this program has {len(program.inputs)} inputs, got {len(values)}.")
+    if (mode := modes()) is not PLAIN and mode.autocast is not None:  # its dtypes were chosen when it was staged
+        with override_modes(autocast=None):
+            return run(program, values)
     # instruments see ops, so with one installed every equation runs as an op
-    if modes() is PLAIN and {*map(type, values)} <= _ARRAY:
+    if mode is PLAIN and {*map(type, values)} <= _ARRAY:
         if "run" in program.derived:
             plan = program.derived["run"]
             plan = prepare(program) if plan is None else plan

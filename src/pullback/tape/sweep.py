@@ -84,8 +84,12 @@ class Sweep:
         try:
             with np.errstate(all="ignore"):  # infinite gradients are valid; detect_anomaly finds them
                 self._prepare(seeds)
+                # a rule computes in the dtypes of the op it belongs to, whatever is cast here
                 if self.create_graph:
-                    with override_modes(grad=True):
+                    with override_modes(grad=True, autocast=None):
+                        self._run_order()
+                elif modes().autocast is not None:
+                    with override_modes(autocast=None):
                         self._run_order()
                 else:
                     self._run_order()

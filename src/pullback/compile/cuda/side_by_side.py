@@ -16,7 +16,7 @@ from .kernel.writer import FunctionLaunch
 from .words import C_TYPES
 
 _POINTER = re.compile(r"\bb\d+\b")
-_SHARED = re.compile(r"__shared__ ([a-z0-9_ ]+?) \w+((?:\[\d+\])+)")
+_SHARED = re.compile(r"__shared__ (?:__align__\(16\) )?([a-z0-9_ ]+?) \w+((?:\[\d+\])+)")
 _SIZES = {name: 2 if dtype in HALF_DTYPES else np.dtype(dtype).itemsize for dtype, name in C_TYPES.items()}
 #: What a function may declare, and what the sort of the preamble does.
 MAX_SHARED_BYTES = 48 << 10
@@ -28,7 +28,7 @@ _WAITS = re.compile(r"__syncthreads|__shared__|fold_block_|block_sort_|_tile_<")
 _EXCHANGES = re.compile(r"_sync\(|fold_warp_")
 
 #: What the text of a tile declares.
-_TILE = re.compile(r"__shared__ (float|double) shared\[(\d+)\];")
+_TILE = re.compile(r"__shared__ __align__\(16\) (float|double) shared\[(\d+)\];")
 
 
 def share_launches(launches: Sequence[FunctionLaunch]) -> list[FunctionLaunch]:
@@ -98,7 +98,7 @@ def merge_launches(launches: Sequence[FunctionLaunch]) -> FunctionLaunch:
     head = "struct Place { unsigned x, y, z; };\n  "
     tile = max(_count_tile_bytes(launch.body) for launch in launches)
     if tile:
-        head += f"__shared__ double tile[{-(-tile // 8)}];\n  "
+        head += f"__shared__ __align__(16) double tile[{-(-tile // 8)}];\n  "
         parts = [_TILE.sub(r"\1* shared = (\1*)tile;", part) for part in parts]
     text = head + " else ".join(parts)
     is_wide = any(launch.wide for launch in launches)

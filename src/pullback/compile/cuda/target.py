@@ -40,6 +40,7 @@ LIMITS = Limits(
     max_batch_product_ns=math.inf,
     gil_release_ns=math.inf,
     max_batch_axes=4,
+    patchless_dtypes=frozenset({"float32"}),
 )
 
 

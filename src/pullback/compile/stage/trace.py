@@ -25,7 +25,7 @@ from ...errors import GraphError, LeakError, PullbackError
 from ...program.constants import Constants
 from ...program.ir import Program, Symbol
 from ...program.stage import stage
-from ...settings import PLAIN, override_modes
+from ...settings import PLAIN, modes, override_modes
 from ...transforms.forward import Dual
 from ...transforms.vectorize import Batched
 from .closure import ClosureSnapshot
@@ -144,7 +144,7 @@ def _trace_once(
         return [*outs, *(x for leaves in left for x in leaves)]
 
     try:
-        with override_modes(**PLAIN._asdict()):
+        with override_modes(**PLAIN._replace(autocast=modes().autocast)._asdict()):
             program = stage(run, *specs, *given, name="jit", constants=constants, lines=lines)
         found, leaks = _collect_new_states(seen, scopes[0], states)
     except BaseException:  # also when f raises, nothing of the trace is left behind

@@ -11,7 +11,7 @@ from ...errors import ArgumentError, DtypeError, ShapeError
 from ...ops.axes import as_integer
 from ...ops.dispatch import apply, as_value, ndim, shape
 from ...ops.families import broadcast_shape
-from ...ops.fusion import fuse
+from ...ops.fusion import cast_whole, fuse
 from ...ops.random.keys import next_key
 from ...ops.shape import reshaping
 from ...ops.shape.arrange import concat
@@ -27,6 +27,7 @@ _MIN_BANDED_LENGTH, _BANDS = 1024, 4
 
 
 @of_mixed_arrays
+@cast_whole("low")
 @attributed_to_caller
 def scaled_dot_product_attention(
     q: Any,
@@ -161,7 +162,7 @@ def _add_group_axis(x: Any) -> Any:
 
 
 @of_three_arrays
-@fuse
+@fuse(autocast="low")
 @attributed_to_caller
 def multi_head_attention(q: Any, k: Any, v: Any, /, heads: int, *, kv_heads: int | None = None, **options: Any) -> Any:
     """Attention in several heads: the last axis of q, k and v is split into heads, and the heads' outputs are

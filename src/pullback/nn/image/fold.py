@@ -20,7 +20,7 @@ from ..geometry import apply_batched, padding_pairs, per_axes, per_axis
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def unfold(x: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Any:
     """The patches of images (n, channels, *sizes) as columns: (n, channels * places in the window, windows).
@@ -41,7 +41,7 @@ def unfold(x: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride
 
 
 @of_array
-@fuse
+@fuse(autocast="promote")
 @attributed_to_caller
 def fold(x: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Any:
     """Columns (n, channels * places, windows) summed where their patches overlap in images: the transpose of `unfold`.

@@ -23,9 +23,10 @@ from ...ops.elementwise.pointwise import (
     where,
     zero_unless,
 )
-from ...ops.fusion import fuse
+from ...ops.fusion import cast_whole, fuse
 from ...ops.index import indexing
 from ...ops.reduce import reductions
+from ...ops.round_once import rounds_once
 from ...ops.shape import reshaping
 from ...ops.signatures import of_mixed_arrays
 from ..arguments import as_floats, expand_along_axis, match_target, reduce_losses, require_rank, validate_labels
@@ -70,7 +71,9 @@ def _zero_ignored(x: Any, counts: Any) -> Any:
 
 # not fused: what made the logarithms of ignored labels need not have finite slopes
 @of_mixed_arrays
+@cast_whole("high")
 @attributed_to_caller
+@rounds_once
 def nll_loss(
     log_probs: Any,
     /,
@@ -111,8 +114,9 @@ def _class_weights(weight: Any, labels: Any, classes: int, what: str) -> Any:
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def cross_entropy(
     logits: Any,
     /,
@@ -204,6 +208,7 @@ def _clamped_log(p: Any) -> Any:
 
 
 @of_mixed_arrays
+@cast_whole("high")
 @attributed_to_caller
 def binary_cross_entropy(p: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """-target log(p) - (1 - target) log(1 - p) of probabilities p; each logarithm is clamped to -100 or above,
@@ -226,14 +231,16 @@ def binary_cross_entropy(p: Any, /, target: Any, *, weight: Any = None, reductio
 
 @fuse
 @attributed_to_caller
+@rounds_once
 def _binary_cross_entropy(p: Any, target: Any, weight: Any, reduction: str) -> Any:
     losses = -(target * _clamped_log(p) + (1.0 - target) * _clamped_log(1.0 - p))
     return reduce_losses(losses, reduction, "binary_cross_entropy", weight)
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def binary_cross_entropy_with_logits(
     x: Any, /, target: Any, *, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
 ) -> Any:
@@ -253,8 +260,9 @@ def binary_cross_entropy_with_logits(
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """log(1 + exp(-target x)), for targets 1 and -1.
 
@@ -267,8 +275,9 @@ def soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: s
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def multilabel_soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """The mean over classes (the last axis) of `binary_cross_entropy_with_logits`.
 
@@ -282,8 +291,9 @@ def multilabel_soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, r
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def focal_loss(
     x: Any,
     /,
@@ -315,8 +325,9 @@ def focal_loss(
 
 
 @of_mixed_arrays
-@fuse
+@fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def dice_loss(p: Any, /, target: Any, *, axis: Any = None, smooth: float = 1.0, reduction: str = "mean") -> Any:
     """1 - (2 sum(p target) + smooth) / (sum(p) + sum(target) + smooth) over some axes; without `axis` over all but
     the first.

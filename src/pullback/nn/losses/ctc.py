@@ -11,9 +11,11 @@ from ...errors import ArgumentError, IndexingError, ShapeError
 from ...ops.concrete import as_bare_array, is_concrete
 from ...ops.dispatch import as_value, ndim, shape
 from ...ops.elementwise.pointwise import greater, greater_equal, less, logaddexp, logical_and, maximum, not_equal, where
+from ...ops.fusion import cast_whole
 from ...ops.index import indexing
 from ...ops.index.normalize import namespace_for
 from ...ops.reduce import reductions
+from ...ops.round_once import rounds_once
 from ...ops.shape import arrange, reshaping
 from ...ops.signatures import of_mixed_arrays
 from ...transforms.control.scan import scan
@@ -24,7 +26,9 @@ _LOG_ZERO = -1e30
 
 
 @of_mixed_arrays
+@cast_whole("high")
 @attributed_to_caller
+@rounds_once
 def ctc_loss(
     log_probs: Any,
     /,

@@ -10,6 +10,7 @@ from ...arrays.spec import spec_of
 from ..dispatch import as_value
 from ..families import elementwise_op
 from ..op_samples import reals_above, reals_away_from
+from ..round_once import rounds_once
 from ..shape import reshaping
 from ..signatures import of_three_arrays, of_two_arrays
 from . import pointwise
@@ -58,6 +59,7 @@ def divmod(x: Any, y: Any, /) -> tuple[Any, Any]:
     {"x": lambda bar, out: negative(multiply(multiply(bar, out), out))},
     kernel=lambda k, x: k.divide(k.constant(1), x),
     samples=reals_away_from(0),
+    autocast="high",
 )
 def reciprocal(x: Any, /) -> Any:
     """1 / x."""
@@ -69,6 +71,7 @@ def reciprocal(x: Any, /) -> Any:
     dtype="inexact",
     kernel=lambda k, x: k.divide(k.constant(1), k.sqrt(x)),
     samples=reals_above(0),
+    autocast="high",
 )
 def rsqrt(x: Any, /) -> Any:
     """1 / sqrt(x).
@@ -128,13 +131,16 @@ def _logaddexp2_partial(x: Any, y: Any) -> Any:
     return sigmoid(multiply(pointwise.subtract_or_zero(x, y), math.log(2)))
 
 
-@elementwise_op({"x": lambda x, y: _logaddexp2_partial(x, y), "y": lambda x, y: _logaddexp2_partial(y, x)})
+@elementwise_op(
+    {"x": lambda x, y: _logaddexp2_partial(x, y), "y": lambda x, y: _logaddexp2_partial(y, x)}, autocast="high"
+)
 def logaddexp2(x: Any, y: Any, /) -> Any:
     """log2(2^x + 2^y), without overflow."""
 
 
 @of_two_arrays
 @attributed_to_caller
+@rounds_once
 def xlogy(x: Any, y: Any, /) -> Any:
     """x log(y), and zero where x is zero and y has no logarithm; the derivatives are zero there too.
 
@@ -149,6 +155,7 @@ def xlogy(x: Any, y: Any, /) -> Any:
 
 @of_three_arrays
 @attributed_to_caller
+@rounds_once
 def addcmul(x: Any, y: Any, z: Any, /, *, value: Any = 1) -> Any:
     """x + value * y * z.
 
@@ -162,6 +169,7 @@ def addcmul(x: Any, y: Any, z: Any, /, *, value: Any = 1) -> Any:
 
 @of_three_arrays
 @attributed_to_caller
+@rounds_once
 def addcdiv(x: Any, y: Any, z: Any, /, *, value: Any = 1) -> Any:
     """x + value * y / z.
 

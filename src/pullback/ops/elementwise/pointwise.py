@@ -96,6 +96,7 @@ def _power_partial_exponent(out: Any, x: Any) -> Any:
     {"x": _power_partial_base, "y": _power_partial_exponent},
     samples=reals_above(0, 2),
     algebra=Algebra(neutral={1: 1}),
+    autocast="high",
 )
 def power(x: Any, y: Any, /) -> Any:
     """x ** y."""
@@ -111,14 +112,20 @@ def sqrt(x: Any, /) -> Any:
     """Square root; sqrt'(0) = inf."""
 
 
-exp: UnaryOp = elementwise("exp", {"x": lambda out: out}, doc="e to the power x.")
-expm1: UnaryOp = elementwise("expm1", {"x": lambda out: add(out, 1)}, doc="exp(x) - 1, exact near zero.")
+exp: UnaryOp = elementwise("exp", {"x": lambda out: out}, doc="e to the power x.", autocast="high")
+expm1: UnaryOp = elementwise(
+    "expm1", {"x": lambda out: add(out, 1)}, doc="exp(x) - 1, exact near zero.", autocast="high"
+)
 log: UnaryOp = elementwise(
-    "log", {"x": lambda bar, x: divide(bar, x)}, doc="Natural logarithm.", samples=reals_above(0)
+    "log",
+    {"x": lambda bar, x: divide(bar, x)},
+    doc="Natural logarithm.",
+    samples=reals_above(0),
+    autocast="high",
 )
 
 
-@elementwise_op({"x": lambda bar, x: divide(bar, add(x, 1))}, samples=reals_above(-0.9))
+@elementwise_op({"x": lambda bar, x: divide(bar, add(x, 1))}, samples=reals_above(-0.9), autocast="high")
 def log1p(x: Any, /) -> Any:
     """log(1 + x), exact near zero."""
 
@@ -126,10 +133,14 @@ def log1p(x: Any, /) -> Any:
 sin: UnaryOp = elementwise("sin", {"x": lambda x: cos(x)}, doc="Sine.")
 cos: UnaryOp = elementwise("cos", {"x": lambda x: negative(sin(x))}, doc="Cosine.")
 tan: UnaryOp = elementwise(
-    "tan", {"x": lambda out: add(square(out), 1)}, doc="Tangent.", samples=reals_between(-1.2, 1.2)
+    "tan",
+    {"x": lambda out: add(square(out), 1)},
+    doc="Tangent.",
+    samples=reals_between(-1.2, 1.2),
+    autocast="high",
 )
-sinh: UnaryOp = elementwise("sinh", {"x": lambda x: cosh(x)}, doc="Hyperbolic sine.")
-cosh: UnaryOp = elementwise("cosh", {"x": lambda x: sinh(x)}, doc="Hyperbolic cosine.")
+sinh: UnaryOp = elementwise("sinh", {"x": lambda x: cosh(x)}, doc="Hyperbolic sine.", autocast="high")
+cosh: UnaryOp = elementwise("cosh", {"x": lambda x: sinh(x)}, doc="Hyperbolic cosine.", autocast="high")
 tanh: UnaryOp = elementwise("tanh", {"x": lambda out: subtract(1, multiply(out, out))}, doc="Hyperbolic tangent.")
 
 
@@ -152,7 +163,10 @@ def _sqrt_one_minus_square(x: Any) -> Any:
 
 
 @elementwise_op(
-    {"x": lambda bar, x: divide(bar, _sqrt_one_minus_square(x))}, value="arcsin", samples=reals_between(-0.9, 0.9)
+    {"x": lambda bar, x: divide(bar, _sqrt_one_minus_square(x))},
+    value="arcsin",
+    samples=reals_between(-0.9, 0.9),
+    autocast="high",
 )
 def asin(x: Any, /) -> Any:
     """Inverse sine."""
@@ -162,6 +176,7 @@ def asin(x: Any, /) -> Any:
     {"x": lambda bar, x: negative(divide(bar, _sqrt_one_minus_square(x)))},
     value="arccos",
     samples=reals_between(-0.9, 0.9),
+    autocast="high",
 )
 def acos(x: Any, /) -> Any:
     """Inverse cosine."""
@@ -231,6 +246,7 @@ def _softplus_value(xp: Any, x: Any) -> Any:
     value=_softplus_value,
     dtype="inexact",
     kernel=lambda k, x: k.logaddexp(x, k.constant(0)),
+    autocast="high",
 )
 def softplus(x: Any, /) -> Any:
     """log(1 + exp(x)), without overflow.
@@ -283,7 +299,10 @@ def subtract_or_zero(x: Any, y: Any) -> Any:
 
 
 # exp(x) / (exp(x) + exp(y)) = sigmoid(x - y)
-@elementwise_op({"x": lambda x, y: sigmoid(subtract_or_zero(x, y)), "y": lambda x, y: sigmoid(subtract_or_zero(y, x))})
+@elementwise_op(
+    {"x": lambda x, y: sigmoid(subtract_or_zero(x, y)), "y": lambda x, y: sigmoid(subtract_or_zero(y, x))},
+    autocast="high",
+)
 def logaddexp(x: Any, y: Any, /) -> Any:
     """log(exp(x) + exp(y)), without overflow."""
 

@@ -18,15 +18,21 @@ from ..signatures import UnaryOp, of_array
 from .arithmetic import hypot
 from .pointwise import add, atan2, conj, divide, imag, multiply, real, sqrt, square, subtract
 
-exp2: UnaryOp = elementwise("exp2", {"x": lambda out: multiply(out, math.log(2))}, doc="2 to the power x.")
+exp2: UnaryOp = elementwise(
+    "exp2", {"x": lambda out: multiply(out, math.log(2))}, doc="2 to the power x.", autocast="high"
+)
 
 
-@elementwise_op({"x": lambda bar, x: divide(multiply(bar, 1 / math.log(2)), x)}, samples=reals_above(0))
+@elementwise_op(
+    {"x": lambda bar, x: divide(multiply(bar, 1 / math.log(2)), x)}, samples=reals_above(0), autocast="high"
+)
 def log2(x: Any, /) -> Any:
     """Logarithm to base 2."""
 
 
-@elementwise_op({"x": lambda bar, x: divide(multiply(bar, 1 / math.log(10)), x)}, samples=reals_above(0))
+@elementwise_op(
+    {"x": lambda bar, x: divide(multiply(bar, 1 / math.log(10)), x)}, samples=reals_above(0), autocast="high"
+)
 def log10(x: Any, /) -> Any:
     """Logarithm to base 10."""
 
@@ -46,6 +52,7 @@ def asinh(x: Any, /) -> Any:
     {"x": lambda bar, x: divide(divide(bar, sqrt(subtract(x, 1))), sqrt(add(x, 1)))},
     value="arccosh",
     samples=reals_above(1.1),
+    autocast="high",
 )
 def acosh(x: Any, /) -> Any:
     """Inverse hyperbolic cosine.
@@ -60,6 +67,7 @@ def acosh(x: Any, /) -> Any:
     {"x": lambda bar, x: divide(bar, multiply(subtract(1, x), add(x, 1)))},
     value="arctanh",
     samples=reals_between(-0.9, 0.9),
+    autocast="high",
 )
 def atanh(x: Any, /) -> Any:
     """Inverse hyperbolic tangent.

@@ -14,6 +14,7 @@ from ..dispatch import apply, as_value, shape
 from ..elementwise import pointwise
 from ..families import is_complex
 from ..forms import Matrix
+from ..fusion import cast_whole
 from ..index import indexing
 from ..index.normalize import namespace_for
 from ..op import Op
@@ -350,6 +351,7 @@ _qr: Op = common.matrix_op(
 
 
 @overload
+@cast_whole("high")
 def qr(a: V, mode: Literal["reduced", "complete"] = "reduced") -> QR[V]: ...
 @overload
 def qr(a: Plain, mode: Literal["reduced", "complete"] = "reduced") -> QR[NDArray[Any]]: ...
@@ -416,6 +418,7 @@ def _householder_reflections(a: Any) -> tuple[Any, Any]:
 
 
 @of_two_arrays
+@cast_whole("high")
 @attributed_to_caller
 def householder_product(h: Any, tau: Any) -> Any:
     """The first columns of H_1 H_2 ... H_k with H_i = 1 - tau_i v_i v_i^H, where v_i is the i-th column of h below a

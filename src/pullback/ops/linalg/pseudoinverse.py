@@ -14,6 +14,7 @@ from ...errors import ArgumentError, ShapeError
 from .. import batching
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
+from ..fusion import cast_whole
 from ..op import Op
 from ..reduce import reductions
 from ..shape import reshaping
@@ -137,6 +138,7 @@ def _cutoff(a: Any, rtol: Any) -> Any:
     return pointwise.stop_gradient(as_value(np.asarray(given, dtype) if isinstance(given, (int, float)) else given))
 
 
+@cast_whole("high")
 @attributed_to_caller
 def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
     """The x of least norm that minimizes |a x - b|, with the squared residuals of each column (none if a

@@ -88,6 +88,7 @@ _logcumsumexp = general(
     pulls={"x": _pull_log_sums},
     push=_push_log_sums,
     samples=normal_samples([(4,), (2, 3), (0, 2), (2, 1)], axis=[0, 1, 0, 1]),
+    autocast="high",
 )
 
 

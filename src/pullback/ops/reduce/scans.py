@@ -87,6 +87,8 @@ cumulative_sum_op: Op = linear(
     spec=lambda x, axis: make_spec(x.shape, sum_dtype(x.dtype), x.device),
     transpose=lambda bar, axis: _reverse_cumsum(bar, axis),
     samples=normal_samples([(3,), (2, 3), (0,), (2, 1, 3)], axis=[0, 1, 0, 0]),
+    sums=True,
+    autocast="high",
 )
 
 
@@ -206,6 +208,7 @@ recurrence: Op = general(
     pulls={"a": _pull_factor, "b": reverse_recurrence},
     push=_push_recurrence,
     samples=_recurrence_samples,
+    autocast="high",
 )
 
 
@@ -249,6 +252,7 @@ _cumprod: Op = general(
     pulls={"x": _pull_product},
     push=_push_product,
     samples=_cumprod_samples,
+    autocast="high",
 )
 
 

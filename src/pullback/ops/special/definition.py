@@ -67,6 +67,7 @@ def special_op(
         value=compute_in_double(name, wanted, plane),
         dtype="inexact",
         kernel=no_kernel,
+        autocast="high",
         samples=_samples_over(domains),
         doc=doc,
     )

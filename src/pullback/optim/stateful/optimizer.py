@@ -13,7 +13,7 @@ from ...arrays.trees import unflatten
 from ...errors import ArgumentError, GraphError
 from ...ops.concrete import is_concrete
 from ...public_names import explain_missing_attributes
-from ...settings import enable_grad, modes, uses_native_code
+from ...settings import enable_grad, modes, override_modes, uses_native_code
 from ..rule import Rule
 from .parameter_groups import ParameterGroup, make_groups, untracked_value
 
@@ -183,6 +183,10 @@ class Optimizer:
         """Step by given gradients, or by those of the parameters; where `accept` holds, if it is given. All groups are
         computed, or checked, before any tensor changes, so that an error leaves everything as it was.
         """
+        if modes().autocast is not None and "value_and_grad" not in extra:  # which runs the user's function
+            with override_modes(autocast=None):
+                self._apply(grads, extra, accept)
+            return
         may_be_native = uses_native_code() is not False and modes().tracing is None and accept is None
         if grads is not None:
             for group, listed in zip(self.groups, grads, strict=True):

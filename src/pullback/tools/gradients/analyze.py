@@ -65,7 +65,7 @@ def gradient_report(
     else:
         found, activations = _analyze_call(loss, leaves, structure, args, limits)
     rows = []
-    for i, (name, value, gradient) in enumerate(zip(_leaf_names(params, structure), leaves, found, strict=True)):
+    for i, (name, value, gradient) in enumerate(zip(leaf_names(params, structure), leaves, found, strict=True)):
         if spec_of(value).inexact and name is not None:
             g = np.zeros(spec_of(value).shape) if gradient is None else to_numpy(gradient, "gradient_report")
             rows.append(
@@ -74,7 +74,7 @@ def gradient_report(
     return GradientReport(assign_verdicts(rows, limits), activations)
 
 
-def _leaf_names(params: Any, structure: Any) -> list[str | None]:
+def leaf_names(params: Any, structure: Any) -> list[str | None]:
     """The name of each leaf; None for buffers of a module, such as running means."""
     if isinstance(params, Module):
         trained = {id(x): name for name, x in params.named_parameters()}

@@ -11,8 +11,10 @@ from ...arrays.tensor import alias
 from ...arrays.trees import flatten, leaf_paths, leaves_matching, unflatten
 from ...arrays.value import Value
 from ...errors import DtypeError, ShapeError
+from ...ops.casting import takes_part
 from ...ops.families import result_dtype
 from ...ops.shape.reshaping import astype
+from ...settings import modes
 from ..boundary import as_array_leaf, owned_copy
 from .batch_masks import PYTHON_NUMBERS, as_rebindable
 
@@ -52,6 +54,9 @@ class LoopCarry:
         # A Python number that a step returns takes the dtype of the carry, as it would in arithmetic.
         if found.weak and not wanted.shape and result_dtype([found, wanted]) == wanted.dtype:
             return astype(value, wanted.dtype) if isinstance(value, Value) else _array_like(value, wanted)
+        # what autocast decides is no decision of the user's: a carry keeps its dtype
+        if modes().autocast is not None and found.shape == wanted.shape and takes_part(found) and takes_part(wanted):
+            return astype(value, wanted.dtype)
         kind = ShapeError if found.shape != wanted.shape else DtypeError
         raise kind(
             f"{self.what}: the carry{leaf_paths(self.structure)[number]} was {wanted} and became {found}.\n"

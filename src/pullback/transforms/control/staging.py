@@ -18,6 +18,7 @@ from ...arrays.tensor import Tensor
 from ...arrays.trees import flatten, leaf_paths, leaves_matching, unflatten
 from ...arrays.value import Value
 from ...errors import ArgumentError, DtypeError, ShapeError
+from ...ops.casting import takes_part
 from ...ops.dispatch import as_value, shape
 from ...ops.elementwise import pointwise
 from ...ops.families import result_dtype
@@ -186,7 +187,8 @@ def _unify_results(what: str, names: Sequence[str], codes: list[Program], struct
         number = specs.index((strong or specs)[0])
         for name, spec in zip(names, specs, strict=True):
             first = specs[number]
-            if spec.shape != first.shape or (spec.weak is None and spec.dtype != first.dtype):
+            casts = modes().autocast is not None and takes_part(spec) and takes_part(first)
+            if spec.shape != first.shape or (spec.weak is None and spec.dtype != first.dtype and not casts):
                 kind = ShapeError if spec.shape != first.shape else DtypeError
                 raise kind(
                     f"{what}: {names[number]} and {name} must return one shape and dtype: "
@@ -197,6 +199,10 @@ def _unify_results(what: str, names: Sequence[str], codes: list[Program], struct
 
 
 def _replace_outputs(code: Program, wanted: Sequence[Any]) -> Program:
+    made = [(o.spec, spec) for o, spec in zip(code.outputs, wanted, strict=True) if isinstance(o, Symbol)]
+    if any(s.weak is None and s.dtype != spec.dtype for s, spec in made):
+        dtypes = [spec.dtype for spec in wanted]
+        return stage_derived(lambda *xs: list(map(astype, run(code, xs), dtypes)), *code.input_specs)
     outputs = tuple(
         o if isinstance(o, Symbol) and has_same_type(o.spec, spec) and o.spec.weak is None
         else np.asarray(o, spec.dtype) if not isinstance(o, Value) else o

@@ -18,7 +18,14 @@ from ...errors import ArgumentError, GraphError, PullbackError
 from ...ops.dispatch import apply, as_value
 from ...ops.lazy import lazy_function
 from ...ops.op import IMPURE, PURE, UNKNOWN, Formula, Op
-from .rules import as_bare_results, captured_value_error, guard_argument, is_tracked, make_custom_record
+from .rules import (
+    as_bare_results,
+    captured_value_error,
+    check_autocast,
+    guard_argument,
+    is_tracked,
+    make_custom_record,
+)
 
 RuleFunction = Callable[..., Any]
 _values_read_by = lazy_function("closures", "values_read_by", "arrays")
@@ -28,10 +35,14 @@ _RESERVED = {"bar", "out", "tangents", "position", "others", "specs", "xp", "op"
 
 
 @overload
-def custom_op(function: Callable[..., Any], *, pure: bool | None = ...) -> CustomOp: ...
+def custom_op(function: Callable[..., Any], *, pure: bool | None = ..., autocast: str = ...) -> CustomOp: ...
 @overload
-def custom_op(function: None = None, *, pure: bool | None = ...) -> Callable[[Callable[..., Any]], CustomOp]: ...
-def custom_op(function: Callable[..., Any] | None = None, *, pure: bool | None = None) -> Any:
+def custom_op(
+    function: None = None, *, pure: bool | None = ..., autocast: str = ...
+) -> Callable[[Callable[..., Any]], CustomOp]: ...
+def custom_op(
+    function: Callable[..., Any] | None = None, *, pure: bool | None = None, autocast: str = "promote"
+) -> Any:
     """A function of bare arrays as an op with derivative rules of your own; a decorator.
 
     Positional parameters are arrays, keyword-only ones are static; the body may be any code. Give it `def_vjp` or
@@ -47,6 +58,9 @@ def custom_op(function: Callable[..., Any] | None = None, *, pure: bool | None =
     order, also if it is unused, equal to another, or inside a checkpoint. If neither is said, it runs no more often
     than it is called, and checkpoints repeat it.
 
+    `autocast` says what happens to its arguments under `pb.autocast`: "low" casts them to the low dtype, "high" to
+    float32, and "promote" leaves them as they are. The function and its rules run with autocast off.
+
     >>> import numpy as np, pullback as pb
     >>> @pb.custom_op
     ... def cube(x):
@@ -58,20 +72,21 @@ def custom_op(function: Callable[..., Any] | None = None, *, pure: bool | None =
     (array(12.), array(12.), (array(8.), array(12.)))
     """
     if function is None:
-        return functools.partial(custom_op, pure=pure)
-    return CustomOp(function, pure)
+        return functools.partial(custom_op, pure=pure, autocast=autocast)
+    return CustomOp(function, pure, autocast)
 
 
 class CustomOp:
     """The result of `custom_op`; call it like the function it was made from."""
 
-    def __init__(self, function: Callable[..., Any], pure: bool | None = None) -> None:
+    def __init__(self, function: Callable[..., Any], pure: bool | None = None, autocast: str = "promote") -> None:
         if not callable(function):
             raise ArgumentError(f"custom_op: wants a function, got a {type(function).__name__}.")
         self.name: str = getattr(function, "__name__", "custom")
         self._function = function
         self._signature = inspect.signature(function)
         self._args = _argument_names(self._signature, self.name)
+        self._autocast = check_autocast(autocast, f"custom_op: autocast of {self.name}")
         self._effects = UNKNOWN if pure is None else PURE if pure else IMPURE
         self._rules: dict[str, RuleFunction] = {}
         self._terms: dict[str, Formula] = {}
@@ -141,6 +156,11 @@ class CustomOp:
         # The tape holds static parameters too: a later write would change what was recorded.
         return as_immutable(value) if is_array(value) else value
 
+    @property
+    def op(self) -> Op:
+        """The record of the op, by which `keep` and `lower` of `pb.autocast` know it."""
+        return self.record()
+
     def record(self) -> Op:
         """The record of the op, as any other op has one."""
         if self._op is None:
@@ -148,7 +168,7 @@ class CustomOp:
             self._op = replace(make_custom_record(
                 self.name, self._args, self._value, terms.get("vjp"), terms.get("jvp"), self._rules.get("batch"),
                 self._rules.get("spec"),
-            ), effects=self._effects)  # fmt: skip
+            ), effects=self._effects, autocast=self._autocast)  # fmt: skip
         return self._op
 
     def _value(self, xp: Any, *xs: Any, **static: Any) -> Any:

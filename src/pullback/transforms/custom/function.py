@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from ...errors import ArgumentError, GraphError
 from ...ops.dispatch import apply, as_value
 from ...ops.elementwise.pointwise import stop_gradient
 from ...ops.op import Formula, Op
-from .rules import CALL_PARAMETER, UnknownTangent, as_bare_results, make_custom_record
+from .rules import CALL_PARAMETER, UnknownTangent, as_bare_results, check_autocast, make_custom_record
 
 
 class FunctionContext:
@@ -52,7 +53,8 @@ _CONTEXT_FIELDS = frozenset(vars(FunctionContext()))
 
 class Function:
     """The abstract parent of a custom op in class form: static methods `forward(ctx, *args)` and one or both of
-    `backward(ctx, *bars)` and `jvp(ctx, *tangents)`; the missing one is derived. Call it by `apply`.
+    `backward(ctx, *bars)` and `jvp(ctx, *tangents)`; the missing one is derived. Call it by `apply`. The class
+    attribute `autocast` is what `pb.custom_op` calls so.
 
     >>> import numpy as np, pullback as pb
     >>> class Exp(pb.Function):
@@ -68,6 +70,8 @@ class Function:
     >>> pb.grad(pb.grad(Exp.apply))(0.0), pb.jvp(Exp.apply, (0.0,), (2.0,))
     (array(1.), (array(1.), array(2.)))
     """
+
+    autocast: ClassVar[str] = "promote"
 
     @staticmethod
     def forward(ctx: FunctionContext, *args: Any) -> Any:
@@ -99,6 +103,7 @@ def _op_record(kind: type[Function]) -> Op:
             None,
             None,
         )
+        found = replace(found, autocast=check_autocast(kind.autocast, f"{kind.__name__}.autocast"))
         kind._op = found  # type: ignore[attr-defined]
     return found
 

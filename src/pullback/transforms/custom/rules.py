@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...arrays.argument_checks import short_repr
 from ...arrays.backends import is_array, namespace_on
 from ...arrays.conversion_advice import mark_ruled_call
 from ...arrays.node import Node
@@ -84,6 +85,13 @@ def make_custom_record(
         effects=UNKNOWN if form is None else PURE,
     )  # fmt: skip
     return record
+
+
+def check_autocast(given: Any, what: str) -> str:
+    """What an op of the user's does under `pb.autocast`."""
+    if given not in ("low", "high", "promote"):
+        raise ArgumentError(f'{what} is "low", "high" or "promote", got {short_repr(given)}.')
+    return str(given)
 
 
 def _joint_pull(name: str, by_vjp: _Rule | None, by_jvp: _Rule | None) -> Formula:

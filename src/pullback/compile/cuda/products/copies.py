@@ -11,6 +11,7 @@ from typing import Any
 
 from ...loop_ir import Buffer, Kernel, KernelLine, Layout, Product, Step, Store
 from ...vocabulary import value_dtype
+from .composed import read_composed
 from .order import conflict
 from .tile import dense_size
 
@@ -194,12 +195,20 @@ def _read_source(
         step = steps[i]
         if not isinstance(step, Product) or step.out.buffer is copy:
             return {}
-        left, right = (_read_through(m, way, load) if m.buffer is copy else m for m in (step.left, step.right))
-        if left is None or right is None:
+        changed = _read_matrices(step, copy, way, load) or read_composed(step, copy, way, load)
+        if changed is None:
             return {}
         times = factor ** sum(m.buffer is copy for m in (step.left, step.right))
-        found[i] = replace(step, left=left, right=right, alpha=step.alpha * times)
+        found[i] = replace(changed, alpha=step.alpha * times)
     return found
+
+
+def _read_matrices(
+    step: Product, copy: Buffer, way: Sequence[tuple[int, int, int]], load: KernelLine
+) -> Product | None:
+    """A product whose matrices of a copy are matrices of its source."""
+    left, right = (_read_through(m, way, load) if m.buffer is copy else m for m in (step.left, step.right))
+    return None if left is None or right is None or step.axes else replace(step, left=left, right=right)
 
 
 def _read_through(matrix: Layout, way: Sequence[tuple[int, int, int]], load: KernelLine) -> Layout | None:

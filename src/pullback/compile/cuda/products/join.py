@@ -159,7 +159,8 @@ def _join_tails(steps: list[Step]) -> list[list[Step]]:
             continue
         at = _next_use(steps, i, step.out.buffer)
         first, sums = _part_sums(step, steps[at]) if at is not None else (None, [])
-        if at is None or first is None:
+        # each sum reads again what is stored
+        if at is None or first is None or (sums and _is_large(step)):
             units += _split_unit(step, None, ())
             continue
         between = steps[i:at]
@@ -198,8 +199,12 @@ def _next_use(steps: Sequence[Step], start: int, buffer: Buffer) -> int | None:
     return next((j for j in near if buffer in steps[j].reads() or buffer in steps[j].writes()), None)
 
 
+def _is_large(product: Product) -> bool:
+    return count_multiplications(product) > LARGE_PRODUCT
+
+
 def _is_worth_joining(product: Product) -> bool:
-    return count_multiplications(product) <= LARGE_PRODUCT
+    return not _is_large(product) or product.axes is not None
 
 
 def _part_sums(product: Product, kernel: Step) -> tuple[Kernel | None, list[Kernel]]:

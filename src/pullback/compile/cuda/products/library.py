@@ -118,7 +118,7 @@ def _can_take(product: Product) -> bool:
 
 def can_take(product: Product) -> bool:
     """Whether the library can do a product."""
-    return bool(split_batch(product))
+    return product.axes is None and bool(split_batch(product))
 
 
 @functools.cache

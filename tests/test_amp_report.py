@@ -1,0 +1,149 @@
+"""`pb.amp.report`: what a lower precision changes, against comparisons by hand."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import pullback as pb
+
+rng = np.random.default_rng(0)
+LAYERS = [{"weight": 0.4 * rng.normal(size=(6, 6)), "bias": 0.1 * rng.normal(size=6)} for _ in range(3)]
+X = rng.normal(size=(16, 6))
+
+
+def network(params, x, size=1.0):
+    for layer in params:
+        x = pb.tanh(x @ layer["weight"] + layer["bias"])
+    return size * pb.mean(pb.square(x - 1.0))
+
+
+def gradients(loss, scale=1.0):
+    """What the report compares, by hand: unscaled in float32."""
+    found = pb.grad(lambda p, x: loss(p, x) * np.float32(scale))(
+        pb.tree.map(lambda w: w.astype("f"), LAYERS), X.astype("f")
+    )
+    return {f"{i}.{n}": np.asarray(g) / np.float32(scale) for i, layer in enumerate(found) for n, g in layer.items()}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_errors_are_those_of_two_runs(dtype):
+    report = pb.amp.report(network, LAYERS, X, dtype=dtype, scale=1024.0)
+    wanted, found = gradients(network), gradients(pb.autocast(dtype)(network), 1024.0)
+    assert [row.name for row in report.gradients] == ["0.bias", "0.weight", "1.bias", "1.weight", "2.bias", "2.weight"]
+    for row in report.gradients:
+        away = np.linalg.norm(found[row.name] - wanted[row.name]) / np.linalg.norm(wanted[row.name])
+        assert row.error == pytest.approx(away, rel=0.05, abs=1e-5)
+        assert row.norm == pytest.approx(np.linalg.norm(wanted[row.name]), rel=1e-5)
+    assert bool(report)
+    assert not report.findings()
+    assert report.keep_high() == []
+    assert [row.name for row in report.layers] == ["0", "1", "2"]
+    rounding = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
+    assert all(0 < row.activation < 8 * rounding for row in report.layers[:2])
+    assert report.loss == pytest.approx(report.lower_loss, rel=8 * rounding)
+    assert (report.dtype, report.scale) == (dtype, 1024.0)
+
+
+def test_underflow_in_the_backward_pass_is_found_and_the_scale_mends_it():
+    small = lambda p, x: network(p, x, 1e-6)  # noqa: E731
+    report = pb.amp.report(small, LAYERS, X, dtype="float16")
+    assert not report
+    assert "0.weight" in report.findings()["underflow"]
+    assert any(row.state == "backward underflow" and row.backward.underflow for row in report.ops)
+    assert report.keep_high() == []
+    scaled = pb.amp.report(small, LAYERS, X, dtype="float16", scale=report.suggested_scale)
+    assert scaled
+    assert scaled.suggested_scale == report.suggested_scale == 2.0 ** math.log2(report.suggested_scale)
+    beyond = pb.amp.report(small, LAYERS, X, dtype="float16", scale=8 * report.suggested_scale)
+    assert beyond.findings()["backward overflow"]
+    assert beyond.findings()["not finite"]
+    assert pb.amp.report(small, LAYERS, X, dtype="bfloat16")
+
+
+def test_overflow_names_what_to_keep_high():
+    params = {"first": np.ones((4, 8)), "second": np.full((8, 1), 1e-3)}
+    loss = lambda p, x: pb.mean(pb.exp(x @ p["first"]) @ p["second"])  # noqa: E731
+    x = np.full((16, 4), 4.0)
+    report = pb.amp.report(loss, params, x, dtype="float16")
+    assert report.keep_high() == ["matmul"]
+    (row,) = [row for row in report.ops if row.state]
+    assert (row.state, row.forward.overflow, row.error) == ("overflow", 16 * 8, math.inf)
+    assert [r.state for r in report.layers] == ["", "overflow"]
+    assert not pb.amp.report(loss, params, x, dtype="float16", keep=report.keep_high()).keep_high()
+
+
+def test_what_magnifies_errors_names_what_it_reads():
+    params = {"w": np.ones((4, 4)) + 1e-3 * rng.normal(size=(4, 4))}
+
+    def loss(p, x):
+        y = x @ p["w"]
+        return pb.sum(pb.square(y - pb.mean(y, axis=1, keepdims=True)))
+
+    report = pb.amp.report(loss, params, np.ones((8, 4)), error=1.0)
+    assert report.findings()["magnifies errors"]
+    assert report.keep_high() == ["matmul"]
+    assert pb.amp.report(loss, params, np.ones((8, 4)), keep=["matmul"])
+
+
+def test_another_function_may_be_compared_with():
+    def lower(params, x):
+        half = pb.tree.map(lambda w: w.astype("float16"), params)
+        return network(half, x.astype("float16")).astype("float32")
+
+    report = pb.amp.report(network, LAYERS, X, against=lower)
+    assert report.dtype == "lower precision"
+    assert 0 < max(row.error for row in report.gradients) < 0.02
+    assert {row.dtype for row in report.ops if row.results} == {"float16"}
+
+
+def test_functions_decided_as_a_whole_have_their_names():
+    params = {"conv": rng.normal(size=(4, 2, 3, 3)), "scale": np.ones(8), "shift": np.zeros(8)}
+
+    def loss(p, x):
+        y = pb.nn.conv2d(x, p["conv"], padding=1)
+        return pb.mean(pb.nn.layer_norm(y, p["scale"], p["shift"]) ** 3)
+
+    report = pb.amp.report(loss, params, rng.normal(size=(2, 2, 8, 8)))
+    assert "conv2d" in [row.name for row in report.ops]
+    assert report
+
+
+def test_modules_dropout_compiled_losses_and_integers():
+    pb.random.seed(0)
+    net = pb.nn.Sequential(pb.nn.Linear(6, 8), pb.nn.BatchNorm(8), pb.nn.Dropout(0.5), pb.nn.Linear(8, 3))
+    labels = rng.integers(0, 3, size=16)
+    loss = pb.jit(lambda net, x, labels: pb.nn.cross_entropy(net(x), labels))
+    before = pb.random.state()
+    report = pb.amp.report(loss, net, X.astype("f"), labels)
+    assert report  # the same elements were dropped
+    names = [name for name, _ in net.named_parameters()]
+    assert sorted(row.name for row in report.gradients) == sorted(names)
+    pb.random.restore(before)
+    assert isinstance(net(X.astype("f")), pb.Tensor)
+
+
+def test_tables_pictures_and_files(tmp_path):
+    report = pb.amp.report(lambda p, x: network(p, x, 1e-6), LAYERS, X, dtype="float16")
+    text = str(report)
+    assert text.startswith("float16: the loss differs by ")
+    assert "largest loss scale" in text
+    for word in ("layer", "activation error", "0.weight", "matmul", "underflow", "test_amp_report.py"):
+        assert word in text
+    known = json.loads(report.json())
+    assert len(known["gradients"]) == 6
+    for suffix in ("html", "svg", "json", "txt"):
+        report.save(tmp_path / f"report.{suffix}")
+    assert report.svg().startswith("<svg")
+    assert report.html().count("<svg") == 2
+    assert "<table" in report._repr_html_()
+
+
+def test_what_cannot_be_reported_is_refused():
+    with pytest.raises(pb.errors.ArgumentError, match="does not depend"):
+        pb.amp.report(lambda p: pb.sum(np.ones(2, "f")), LAYERS)
+    with pytest.raises(pb.errors.ArgumentError, match="power of two"):
+        pb.amp.report(network, LAYERS, X, scale=3.0)
+    with pytest.raises(pb.errors.ArgumentError, match="dtype"):
+        pb.amp.report(network, LAYERS, X, dtype="float64")
