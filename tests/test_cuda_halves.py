@@ -152,3 +152,29 @@ def test_sums_of_products_of_halves_stay_in_float32():
     assert len(products) == 2
     wanted = (x.astype(np.float64) @ x.astype(np.float64).T).astype(pb.bfloat16)
     assert (np.asarray(pb.jit(lambda x: x @ x.T)(x)) == wanted).all()
+
+
+def taped(x, w):
+    """Ops of each family by tape: products, elementwise kernels and their rules, sums."""
+    a, b = (pb.tensor(v, requires_grad=True) for v in (x, w))
+    y = pb.tanh(a @ b) * a[:, :16]
+    z = pb.sum(y * y, axis=0)
+    pb.sum(z * z).backward()
+    return [v.value for v in (y.detach(), z.detach(), a.grad, b.grad)]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_eager_ops_round_as_those_of_the_cpu(dtype):
+    x, w = drawn(dtype, 24, 32), (drawn(dtype, 32, 16, seed=1) / 8).astype(getattr(pb, dtype))
+    wanted = taped(x, w)
+    with fake_cuda_driver.installed() as (cupy, driver):
+        for _ in range(4):  # calls are planned when they come again
+            before = dict(driver.log)
+            found = [cupy.asnumpy(a) for a in taped(cupy.asarray(x), cupy.asarray(w))]
+        assert driver.log["products"] - before["products"] == 3
+        assert driver.log["launches"] - before["launches"] >= 6
+    for mine, theirs in zip(found, wanted, strict=True):
+        assert mine.dtype == x.dtype
+        mine, theirs = mine.astype(np.float64), np.asarray(theirs).astype(np.float64)
+        # sums have another order, so that what follows may be rounded to a neighbor
+        assert np.abs(mine - theirs).max() <= 2 * EPSILON[dtype] * np.abs(theirs).max()

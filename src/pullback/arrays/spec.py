@@ -74,7 +74,9 @@ class Spec:
         self.half = is_half(self.dtype)
         self.plain: int | None = None
         stores_only = self.dtype.char in FLOAT8_CODES
-        self.number = next(_numbers) if weak is None and self.dtype.kind in "biuf" and not stores_only else 0
+        # on a GPU, kernels of our own know bfloat16 too
+        has_plans = (self.dtype.kind in "biuf" or (self.half and device != "cpu")) and not stores_only
+        self.number = next(_numbers) if weak is None and has_plans else 0
         if device == "cpu" and weak is None and self.dtype in PLAIN_KINDS:
             self.plain = 2 * PLAIN_KINDS.index(self.dtype) + (not self.shape)
         self.scalars: dict[float, Any] = {}

@@ -188,7 +188,10 @@ def _find_direct_on_gpu(op: Op, specs: Sequence[Spec], static: dict[str, Any], c
     """The quickest function there is, on the device of the specs."""
     if op.family == "elementwise" and not static and (kernel := bind_kernel(op, specs, static)) is not None:
         return kernel  # type: ignore[no-any-return]
-    wide = op.wide_value and is_any_half(specs)
+    has_half = is_any_half(specs)
+    if has_half and op.ufunc is not None:
+        return lambda *arrays: compute(op, arrays, static)  # which knows how CuPy promotes bfloat16
+    wide = op.wide_value and has_half
     value = partial(compute_in_single, op, cupy, **static) if wide else partial(op.value, cupy, **static)
     quick = None if op.on_gpu is None else op.on_gpu(*specs, **static)
     if quick is not None:

@@ -21,7 +21,7 @@ from ...program.ir import Equation, Program, Symbol
 from ...program.run import run
 from ...program.stage import stage
 from ..target import UnlinkableCodeError
-from ..vocabulary import computation_dtype
+from ..vocabulary import operation_dtype, value_dtype
 from .preamble import PREAMBLE
 from .runtime import link
 from .runtime.eager_launch import make_launch
@@ -142,8 +142,8 @@ def render_equation(words: CudaWords, e: Equation, known: dict[int, CudaValue]) 
     out = e.results[0].spec.dtype
     if isinstance(e.op.form, Cast):
         return words.cast(known[id(e.args[0])], out)
-    dtype = computation_dtype([spec_of(a) for a in e.args], e.results[0].spec)
-    words.dtype = dtype
+    dtype = operation_dtype([spec_of(a) for a in e.args], e.results[0].spec)
+    words.dtype = value_dtype(dtype)
     args = [known[id(a)] if isinstance(a, Symbol) else words.number(np.asarray(a).flat[0], dtype) for a in e.args]
     assert e.op.kernel is not None
     return words.cast(e.op.kernel(words, *args), out)

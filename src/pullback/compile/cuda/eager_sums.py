@@ -1,7 +1,8 @@
 """Sums over neighbouring axes on a GPU, one kernel each, for the eager path: CuPy's take several times as long to call.
 
-The order of additions follows from the shape alone, so a sum has the same bits whenever it is made. Sizes are
-parameters, so that two kernels a dtype serve all shapes; large arrays are left to CuPy, which is as fast there.
+The order of additions follows from the shape alone, so a sum has the same bits whenever it is made; half types are
+added up in float32. Sizes are parameters, so that two kernels a dtype serve all shapes; large arrays are left to CuPy,
+which is as fast there.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from ...arrays.backends import is_device_array
 from ...arrays.spec import Spec, make_spec
 from ...ops.plans import new_table
 from ..target import UnlinkableCodeError
+from ..vocabulary import HALF_DTYPES, is_half, value_dtype
+from .preamble import HALVES
 from .runtime import link
 from .runtime.eager_launch import make_launch
 from .words import c_type
 
-_DTYPES = frozenset(("float32", "float64"))
+_DTYPES = frozenset(("float32", "float64", *HALF_DTYPES))
 #: The most elements of an array that is summed here, and of what one block sums.
 _MAX_SIZE, _MAX_ROWS, _MAX_ROW = 1 << 22, 1 << 13, 1 << 16
 #: Columns, and rows beside each other, of a block that sums columns; threads of one that sums a row.
@@ -33,11 +36,11 @@ _sums: Any = new_table()
 
 _COLUMN_SUMS = """
 extern "C" __global__ void __launch_bounds__(1024) sums(const T* x, T* out, unsigned rows, unsigned columns) {
-  __shared__ T parts[32][32];
+  __shared__ A parts[32][32];
   const unsigned lane = threadIdx.x / 32, lanes = blockDim.x / 32, place = threadIdx.x % 32;
   const unsigned column = blockIdx.x * 32 + place;
   const T* from = x + (unsigned long long)blockIdx.y * rows * columns;
-  T total = 0;
+  A total = 0;
   if (column < columns) {
     for (unsigned row = lane; row < rows; row += lanes) total += from[(unsigned long long)row * columns + column];
   }
@@ -52,9 +55,9 @@ extern "C" __global__ void __launch_bounds__(1024) sums(const T* x, T* out, unsi
 """
 _ROW_SUMS = """
 extern "C" __global__ void __launch_bounds__(256) sums(const T* x, T* out, unsigned size) {
-  __shared__ T parts[256];
+  __shared__ A parts[256];
   const T* from = x + (unsigned long long)blockIdx.x * size;
-  T total = 0;
+  A total = 0;
   for (unsigned i = threadIdx.x; i < size; i += 256) total += from[i];
   parts[threadIdx.x] = total;
   __syncthreads();
@@ -106,7 +109,7 @@ def _make_launch(x: Spec, axis: tuple[int, ...], keepdims: bool) -> Callable[[An
         text, grid = _COLUMN_SUMS, (-(-columns // _COLUMNS), outer, 1, _COLUMNS * lanes, 1, 1, 0)
     device = int(x.device.partition(":")[2])
     try:
-        launch = make_launch(f"typedef {c_type(x.dtype)} T;{text}", "sums", device, sizes, 1, [result], grid)
+        launch = make_launch(_types_text(x.dtype) + text, "sums", device, sizes, 1, [result], grid)
     except UnlinkableCodeError as error:
         _LOG.warning("sums of eager ops cannot be compiled, CuPy runs them: %s", error)
         return None
@@ -116,3 +119,9 @@ def _make_launch(x: Spec, axis: tuple[int, ...], keepdims: bool) -> Callable[[An
         return None if found is None else found[0]
 
     return add_up
+
+
+def _types_text(dtype: np.dtype[Any]) -> str:
+    """The type of elements, and that of sums, which are rounded to it once."""
+    head = HALVES if is_half(dtype) else ""
+    return f"{head}typedef {c_type(dtype)} T;\ntypedef {c_type(value_dtype(dtype))} A;"

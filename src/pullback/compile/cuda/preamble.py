@@ -66,7 +66,7 @@ template <class T> __device__ T sigmoid_(T x) {
 """
 
 #: Half types of memory: values are widened to float when they are loaded, and rounded to the nearest when stored.
-_HALVES = """
+HALVES = """
 struct bfloat16_ {
   unsigned short bits;
   bfloat16_() = default;
@@ -194,4 +194,4 @@ __device__ void block_sort_(unsigned* keys, unsigned* items, unsigned* keys2, un
 }
 """
 
-PREAMBLE = (_WORDS + _HALVES + _FOLDS + _INDICES + _SORT).lstrip()
+PREAMBLE = (_WORDS + HALVES + _FOLDS + _INDICES + _SORT).lstrip()

@@ -21,24 +21,49 @@ _SIZES = {name: 2 if dtype in HALF_DTYPES else np.dtype(dtype).itemsize for dtyp
 #: What a function may declare, and what the sort of the preamble does.
 MAX_SHARED_BYTES = 48 << 10
 SORT_BYTES = 36 << 10
+#: So many threads a GPU has room for at once, with the registers that a product needs.
+RESIDENT_THREADS = 132 << 10
+#: What makes threads of a block wait for each other, and what lanes of a warp exchange.
+_WAITS = re.compile(r"__syncthreads|__shared__|fold_block_|block_sort_|_tile_<")
+_EXCHANGES = re.compile(r"_sync\(|fold_warp_")
 
 #: What the text of a tile declares.
 _TILE = re.compile(r"__shared__ __align__\(16\) (float|double) shared\[(\d+)\];")
 
 
 def share_launches(launches: Sequence[FunctionLaunch]) -> list[FunctionLaunch]:
-    """As few launches for several as shared memory allows: each part of a function has its own."""
-    groups: list[list[FunctionLaunch]] = [[]]
-    taken = tile = 0
+    """As few launches for several as the machine allows."""
+    groups: list[list[FunctionLaunch]] = []
     for launch in launches:
-        own_tile = _count_tile_bytes(launch.body)
-        own = count_shared_bytes(launch.body) - own_tile + launch.shared_bytes
-        if groups[-1] and taken + own + max(tile, own_tile) > MAX_SHARED_BYTES:
-            groups.append([])
-            taken = tile = 0
-        groups[-1].append(launch)
-        taken, tile = taken + own, max(tile, own_tile)
-    return [merge_launches(group) for group in groups if group]
+        group = next((g for g in groups if _can_share([*g, launch])), None)
+        if group is None:
+            groups.append([launch])
+        else:
+            group.append(launch)
+    return [merge_launches(group) for group in groups]
+
+
+def _can_share(launches: Sequence[FunctionLaunch]) -> bool:
+    """Whether blocks have room in shared memory, in which each part of a function has its own; and whether threads that
+    blocks of other parts do not need leave room on the machine.
+    """
+    tiles = [_count_tile_bytes(x.body) for x in launches]
+    own = sum(count_shared_bytes(x.body) + x.shared_bytes for x in launches) - sum(tiles)
+    threads = max(_count_threads(x) for x in launches)
+    room = sum(-(-math.prod(x.grid) // _count_together(x, threads)) for x in launches) * threads
+    needed = sum(math.prod(x.grid) * _count_threads(x) for x in launches)
+    return own + max(tiles) <= MAX_SHARED_BYTES and room <= max(RESIDENT_THREADS, 2 * needed)
+
+
+def _count_threads(launch: FunctionLaunch) -> int:
+    return math.prod(launch.block)
+
+
+def _count_together(launch: FunctionLaunch, threads: int) -> int:
+    """How many blocks of a launch one block of so many threads can do: one, if their threads wait for each other."""
+    own = _count_threads(launch)
+    waits = _WAITS.search(launch.body) or (own % 32 and _EXCHANGES.search(launch.body))
+    return 1 if waits else threads // own
 
 
 def _count_tile_bytes(body: str) -> int:
@@ -63,13 +88,13 @@ def merge_launches(launches: Sequence[FunctionLaunch]) -> FunctionLaunch:
     pointers: dict[Buffer, str] = {}
     parameters: dict[str, str] = {}
     parts: list[str] = []
-    start = 0
+    start, threads = 0, max(map(_count_threads, launches))
     for launch in launches:
         names = dict(_rename(launch, pointers, parameters))
         body = _POINTER.sub(lambda found, names=names: names[found[0]], launch.body)  # type: ignore[misc]
-        parts.append(_part_text(launch, body, start))
-        start += math.prod(launch.grid)
-    threads = max(math.prod(launch.block) for launch in launches)
+        together = _count_together(launch, threads)
+        parts.append(_part_text(launch, body, start, together))
+        start += -(-math.prod(launch.grid) // together)
     head = "struct Place { unsigned x, y, z; };\n  "
     tile = max(_count_tile_bytes(launch.body) for launch in launches)
     if tile:
@@ -134,16 +159,22 @@ def _common_parameter(a: str, b: str) -> str:
     return next((x for x in (a, b) if not x.startswith("const ")), a).replace(" __restrict__", "")
 
 
-def _part_text(launch: FunctionLaunch, body: str, start: int) -> str:
-    end = start + math.prod(launch.grid)
+def _part_text(launch: FunctionLaunch, body: str, start: int, together: int) -> str:
+    """The blocks of a launch from the number `start` on, so many of them `together` in one."""
+    count, threads = math.prod(launch.grid), _count_threads(launch)
     (across, down, _), (wide, high, _) = launch.grid, launch.block
-    lines = [f"if (blockIdx.x < {end}) {{", f"if (threadIdx.x >= {math.prod(launch.block)}) return;"]
+    end = start + -(-count // together)
+    lines = [f"if (blockIdx.x < {end}) {{", f"if (threadIdx.x >= {threads * together}) return;"]
     inside = []
-    if start or down > 1:
+    if together > 1:
+        lines.append(f"const unsigned number = (blockIdx.x - {start}) * {together} + threadIdx.x / {threads};")
+        lines += [f"if (number >= {count}) return;"] if count % together else []
+    elif start or down > 1:
         lines.append(f"const unsigned number = blockIdx.x - {start};")
+    if start or down > 1 or together > 1:
         inside.append(f"const Place blockIdx = {{number % {across}, number / {across}, 0}};")
-    if high > 1:
-        lines.append("const unsigned thread = threadIdx.x;")
+    if high > 1 or together > 1:
+        lines.append(f"const unsigned thread = threadIdx.x{f' % {threads}' if together > 1 else ''};")
         inside.append(f"const Place threadIdx = {{thread % {wide}, thread / {wide}, 0}};")
     text = "\n    ".join([*inside, *body.split("\n  ")])
     return "\n  ".join([*lines, f"[&] {{\n    {text}\n  }}();", "}"])

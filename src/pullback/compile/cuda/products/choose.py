@@ -96,8 +96,9 @@ def offered_shapes(product: Product) -> list[TileShape]:
 
 
 def offered_algorithms(product: Product) -> list[int]:
-    """The numbers of the library's algorithms that are tried."""
-    return list(range(CANDIDATES)) if count_multiplications(product) > SMALL_PRODUCT and can_take(product) else []
+    """The numbers of the library's algorithms that are tried; of half types it is fast at smaller products too."""
+    small = SMALL_PRODUCT >> 3 if is_half(product.left.buffer.dtype) else SMALL_PRODUCT
+    return list(range(CANDIDATES)) if count_multiplications(product) > small and can_take(product) else []
 
 
 def count_blocks(product: Product, rows: int, columns: int) -> int:
