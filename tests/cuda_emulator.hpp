@@ -25,6 +25,7 @@ struct alignas(16) double2 { double x, y; };
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
 #define __shared__ static
+#define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(...)
 
 // Fibers
@@ -256,6 +257,11 @@ static inline unsigned tf32_(float x) {  // to the nearest number of ten bits, t
   const unsigned bits = __float_as_uint(x);
   return (bits >> 23 & 255) == 255 ? bits : (bits + 0x1000u) & ~0x1fffu;
 }
+template <int WIDTH> static void copy_async_(float* to, const float* from, bool inside) {
+  for (int i = 0; i < WIDTH; ++i) to[i] = inside ? from[i] : 0.0f;
+}
+static inline void end_copies_() {}
+template <int LATER> static void await_copies_() {}
 static inline void mma_(float* c, const unsigned* a, const unsigned* b) {
   const int g = fibers[running].lane / 4, q = fibers[running].lane % 4, first = fibers[running].warp * 32;
   memcpy(exchanged_[running], a, 16);

@@ -110,7 +110,7 @@ class _Run:
     def __init__(self, code):
         self.library, self.waits = load_module(code.text)
         self.scratch = aligned_copy(np.full(code.plan.scratch_bytes + 1, 0xFF, np.uint8))
-        self.status = np.zeros(1, np.int32)
+        self.status = np.zeros(len(code.sites) + 1, np.int32)
         self.constants = {}
 
     def plan(self, plan, memory, arena, nested):
@@ -122,7 +122,7 @@ class _Run:
         if buffer.kind == "scratch":
             return self.scratch[buffer.offset : buffer.offset + buffer.nbytes].view(buffer.dtype)
         if buffer.kind == "status":
-            return self.status
+            return self.status[buffer.offset // 4 :]
         if buffer.kind == "constant":
             key = id(buffer)
             if key not in self.constants:
@@ -200,7 +200,7 @@ def _run_loop(run, action, flat, arena):
     number = flat(loop.number.buffer)[loop.number.offset :]
     if loop.kind == "branch":
         if not 0 <= number[0] < len(plans):
-            run.status[0] = 1
+            run.status[action.status.offset // 4] = 1
             return
         call(int(number[0]), 0)
         return
@@ -224,7 +224,7 @@ def run_code(code, steps, arrays, outputs, backwards=False):
     arena = aligned_copy(np.full(steps.workspace + 256, 0xFF, np.uint8))
     memory = dict(zip((*steps.inputs, *steps.new_outputs), (*arrays, *outputs), strict=True))
     run.plan(code.plan, memory, arena, steps.nested)
-    return int(run.status[0])
+    return int(run.status.any())
 
 
 def run_actions(text, actions, memory):

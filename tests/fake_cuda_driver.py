@@ -12,6 +12,7 @@ import cuda_emulator
 import fake_cupy
 import numpy as np
 
+from pullback.compile.cuda import eager_scatter
 from pullback.compile.cuda.products import eager as eager_products
 from pullback.compile.cuda.runtime import conditional, eager_launch, link, runner
 from pullback.compile.reference.interpreter import product_operands
@@ -244,6 +245,7 @@ def installed():
         fake_cupy.installed() as cupy,
         mock.patch.object(runner, "find_driver", return_value=driver),
         mock.patch.object(eager_launch, "find_driver", return_value=driver),
+        mock.patch.object(eager_scatter, "find_driver", return_value=driver),
         mock.patch.object(eager_products.driver, "find_driver", return_value=driver),
         mock.patch.dict(eager_products._plans, clear=True),
         mock.patch.object(link, "why_unavailable", return_value=""),

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from machines import IN_BLOCKS, cpu_with
 from stub_target import STUB
 
 import pullback as pb
@@ -137,3 +138,55 @@ def test_values_that_are_compared_are_rounded(target):
     x, y = drawn("bfloat16", 40, 30), drawn("bfloat16", 40, 30, seed=1)
     slopes = pb.jit(pb.grad(lambda x: pb.sum(pb.max(x * y, axis=1).astype("float32"))))(x)
     assert (np.count_nonzero(np.asarray(slopes), axis=1) >= 1).all()
+
+
+def rows(x):
+    """Light kernels over rows of bfloat16: sums, extremes, several passes, and nothing but elements."""
+    return pb.sum(x, axis=1), pb.max(x * 2, axis=1), x * 2 + 1, pb.sum(x * x), pb.nn.layer_norm(x)
+
+
+def check_rows(f, x):
+    y = x.astype(np.float64)
+    norm = (y - y.mean(1, keepdims=True)) / np.sqrt(y.var(1, keepdims=True) + 1e-5)
+    found = f(x)
+    for mine, wanted in zip(found, (y.sum(1), (y * 2).max(1), y * 2 + 1, (y * y).sum(), norm), strict=True):
+        scale = max(1.0, np.abs(wanted).max())
+        assert np.abs(np.asarray(mine, np.float64) - wanted).max() <= 2.0**-8 * scale
+    return [np.asarray(x) for x in found]
+
+
+def test_rows_of_every_length_have_the_same_bits_whatever_was_compiled_before():
+    """Even and odd places of a row of bfloat16 are separate lanes; the end of a row is masked."""
+    varying = pb.jit(rows)
+    for n in (40, 1, 2, 3, 7, 15, 16, 17, 33, 1000):
+        x = drawn("bfloat16", 3, n)
+        found = check_rows(varying, x)
+        if n in (3, 17, 1000):
+            for mine, alone in zip(found, pb.jit(lambda x: rows(x))(x), strict=True):
+                np.testing.assert_array_equal(mine, np.asarray(alone))
+
+
+@pytest.mark.parametrize("limits", [{"vector_bytes": 16}, {"vector_bytes": 64}, {"vector_bytes": 32, **IN_BLOCKS}])
+def test_rows_on_other_machines(monkeypatch, limits):
+    cpu_with(monkeypatch, **limits)
+    for n in (5, 70):
+        check_rows(pb.jit(lambda x: rows(x)), drawn("bfloat16", 9, n))
+
+
+def test_functions_of_every_bfloat16():
+    """Each of the 65,536 numbers, NaNs and subnormal ones among them: rounded from float32, and NaN where that is."""
+    every = np.arange(1 << 16, dtype=np.uint16).view(pb.bfloat16)
+    functions = [
+        pb.exp, pb.log, pb.sin, pb.tanh, pb.sqrt, pb.abs, pb.negative, pb.square, pb.floor, pb.expm1, pb.log1p, pb.sign,
+        pb.reciprocal, pb.nn.relu, pb.nn.sigmoid, lambda x: x * 3 + 1, lambda x: pb.maximum(x, 0.1),
+    ]  # fmt: skip
+    with np.errstate(all="ignore"):
+        found = pb.jit(lambda x: [f(x) for f in functions])(every)
+        wide = pb.jit(lambda x: [f(x) for f in functions])(every.astype(np.float32))
+        for mine, exact in zip(found, wide, strict=True):
+            wanted = np.asarray(exact).astype(pb.bfloat16).astype(np.float32)
+            mine = np.asarray(mine).astype(np.float32)
+            np.testing.assert_array_equal(np.isnan(mine), np.isnan(wanted))
+            finite = np.isfinite(wanted)
+            np.testing.assert_array_equal(mine[~finite], wanted[~finite])
+            np.testing.assert_allclose(mine[finite], wanted[finite], rtol=2.0**-7, atol=1e-38)

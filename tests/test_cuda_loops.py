@@ -143,3 +143,56 @@ def test_bounds_that_differ_by_element(gpu):
     agree(pb.jit(power)(cupy.asarray(X), cupy.asarray(counts)), power(X, counts))
     ways = pb.vmap(lambda x, i: pb.switch(i, [pb.sin, pb.cos, lambda a: a], x))
     agree(pb.jit(ways)(cupy.asarray(X), cupy.asarray(counts % 3)), ways(X, counts % 3))
+
+
+# Scatters
+
+
+def rows_loss(x, i):
+    return pb.sum(pb.sin(x[i]) * 2)
+
+
+def test_scatters_have_one_order_unless_any_will_do(gpu):
+    cupy, _ = gpu
+    x, i = np.random.default_rng(1).standard_normal((8, 5)), np.arange(300) % 7
+    wanted = pb.grad(rows_loss)(x, i)
+    for deterministic in (True, False):
+        compiled = pb.jit(pb.grad(rows_loss), deterministic=deterministic)
+        given = cupy.asarray(x), cupy.asarray(i)
+        agree(compiled(*given), wanted)
+        text = compiled.lower(*given).text
+        assert ("atomicAdd(&b" in text) == (not deterministic)
+    assert pb.jit(rows_loss, deterministic=False)(x, i) == pytest.approx(rows_loss(x, i))
+    with pytest.raises(TypeError, match="deterministic is True or False"):
+        pb.jit(rows_loss, deterministic=1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "index"),
+    [
+        ((5,), (np.arange(70) % 5 - 2,)),
+        ((3, 4), (np.zeros(100, int),)),
+        ((4, 5, 6), (slice(None), np.arange(40) % 5)),
+        ((4, 5, 6), (np.arange(40) % 4, -(np.arange(40) % 5))),
+        ((4, 5, 6), (np.arange(40) % 4, slice(None), np.arange(40) % 6)),
+        ((4, 5, 6), (slice(1, 3), np.arange(40) % 5)),
+        ((4, 5, 6), (2, np.arange(40).reshape(8, 5) % 5, None)),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+def test_eager_scatters_add_in_order(gpu, shape, index, dtype):
+    cupy, driver = gpu
+    x = np.random.default_rng(0).standard_normal(shape).astype(dtype)
+    given = tuple(cupy.asarray(e) if isinstance(e, np.ndarray) else e for e in index)
+    before = driver.log["launches"]
+    pull = lambda a, at: pb.vjp(lambda y: y[at] * 2, a)[1](a[at])[0]  # noqa: E731
+    found, wanted = pull(cupy.asarray(x), given), pull(x, index)
+    np.testing.assert_allclose(found.get(), wanted, rtol=1e-5, atol=1e-6)
+    assert driver.log["launches"] > before
+
+
+def test_an_eager_scatter_of_nothing(gpu):
+    cupy, _ = gpu
+    none = cupy.asarray(np.zeros(0, int))
+    (found,) = pb.vjp(lambda x: x[none], cupy.asarray(X))[1](cupy.asarray(np.zeros((0, 3))))
+    agree(found, np.zeros((4, 3)))

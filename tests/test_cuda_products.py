@@ -17,24 +17,26 @@ from pullback.compile import targets
 from pullback.compile.cpu.target import find_cpu_target
 from pullback.compile.cuda.launch_plan import Choice, Launch
 from pullback.compile.cuda.preamble import PREAMBLE
-from pullback.compile.cuda.products import choose, library
+from pullback.compile.cuda.products import choose, composed, library
 from pullback.compile.cuda.products.choose import choose_shape, middle_shape, offered_shapes
 from pullback.compile.cuda.products.library import LibraryPlan, can_take
 from pullback.compile.cuda.products.order import conflict
 from pullback.compile.cuda.products.tile import (
     INSTRUCTIONS,
+    PanelShape,
     PlainShape,
     TensorShape,
     render_tile,
     store_product,
     tiles_text,
 )
-from pullback.compile.loop_ir import Buffer, Kernel, KernelLine, Layout, Product, Store
+from pullback.compile.loop_ir import Blocks, Buffer, Kernel, KernelLine, Layout, Product, Store
 
 needs_compiler = pytest.mark.skipif(not has_compiler(), reason="the emulator needs g++")
 SHAPES = [
     TensorShape(1, 1, (1, 1, 1)), TensorShape(1, 1, (1, 1, 4)), TensorShape(2, 4, (1, 1, 2)),
-    TensorShape(2, 4, (2, 2, 1), 16), TensorShape(1, 2, (2, 1, 2), 32), TensorShape(1, 1, (1, 2, 1), 8),
+    TensorShape(2, 4, (2, 2, 1)), TensorShape(1, 2, (2, 1, 2)), TensorShape(1, 1, (1, 2, 1)),
+    PanelShape(2, 4, (2, 2)), PanelShape(4, 4, (2, 1)), PanelShape(2, 4, (1, 2)),
     PlainShape(1, 1), PlainShape(2, 4),
 ]  # fmt: skip
 
@@ -105,7 +107,9 @@ def random_cases(rng, count, orders, dtypes=("float32",)):
 def test_tiles_of_every_shape_multiply_matrices_of_any_strides():
     rng = np.random.default_rng(0)
     args = ["rows", "columns", "repeated", "neither"]
-    cases = [(c, s, 3) for c, s in zip(random_cases(rng, 16, (args[:2], args, args)), 2 * SHAPES, strict=True)]
+    cases = [
+        (c, s, 3) for c, s in zip(random_cases(rng, 2 * len(SHAPES), (args[:2], args, args)), 2 * SHAPES, strict=True)
+    ]
     cases += [(Case(rng, (2, 5, 0, 9), ("rows",) * 3, beta=beta), s, 3) for s in SHAPES[1::3] for beta in (0.0, 0.5)]
     run_tiles(cases)
     for case, shape, _ in cases:
@@ -160,6 +164,9 @@ def test_vectors_are_loaded_where_memory_has_them():
         cases.append((case, TensorShape(2, 4, (1, 1, 1 + k // 32)), 3))
     texts = [render_tile(c.product, store_product(c.product), shape, 3).text for c, shape, _ in cases]
     assert all("load_left" in text for text in texts)
+    cases += [
+        (Case(rng, (2, 72, 36, 104), ("rows", *order), gaps=False), PanelShape(2, 4, (2, 2)), 3) for order in orders
+    ]
     run_tiles(cases)
     for case, shape, _ in cases:
         assert case.error() < 5e-7, (case.product, shape)
@@ -453,3 +460,64 @@ def test_every_way_of_a_choice_computes_the_same(monkeypatch, way):
     args = make_step(np.random.default_rng(15), (20, 16, 12, 8), 24)
     found = compare_with_cpu(monkeypatch, gelu_step, args, (0,))
     assert any(isinstance(a, Choice) for a in found)
+
+
+CONVOLUTIONS = {
+    "padded": ((2, 16, 9, 7), (20, 16, 3, 3), {"padding": 1}),
+    "square": ((3, 16, 6, 6), (16, 16, 3, 3), {}),
+    "strided": ((2, 4, 8, 8), (36, 4, 3, 3), {"padding": 1, "stride": 2}),
+    "dilated": ((2, 16, 9, 9), (8, 16, 3, 2), {"padding": 1, "dilation": 2}),
+    "few channels": ((2, 3, 7, 7), (5, 3, 3, 3), {"padding": 2}),
+    "one place": ((2, 20, 5, 5), (32, 20, 1, 1), {}),
+    "one axis": ((4, 16, 7), (16, 16, 3), {"padding": 1}),
+    "in parts": ((16, 16, 9, 9), (16, 16, 3, 3), {"padding": 1}),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_products_read_patches_where_they_are(monkeypatch, name):
+    """Forward and both gradients; no launch lays patches out, and a program needs no memory for them."""
+    x_shape, w_shape, how = CONVOLUTIONS[name]
+    rng = np.random.default_rng(17)
+    x, w = (rng.standard_normal(shape, dtype=np.float32) for shape in (x_shape, w_shape))
+    convolve = pb.nn.conv1d if len(x_shape) == 3 else pb.nn.conv2d
+
+    def loss(x, w):
+        y = convolve(x, w, **how)
+        return pb.sum(pb.sin(y) * pb.relu(y))
+
+    f = pb.value_and_grad(loss, argnums=(0, 1))
+    for module in (choose, composed):
+        monkeypatch.setattr(module, "SMALL_PRODUCT", 0)
+    wanted = flatten(f(x.astype(np.float64), w.astype(np.float64)))[0]
+    monkeypatch.setitem(targets.TARGETS, "cpu", lambda program: EMULATED)
+    jitted = pb.jit(f)
+    for a, b in zip(flatten(jitted(x, w))[0], wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * np.abs(b).max())
+    steps = jitted.lower(x, w).code.compilation.planned.steps
+    products = [p for s in steps for p in (s.steps if isinstance(s, Blocks) else [s]) if isinstance(p, Product)]
+    assert sum(p.axes is not None for p in products) == (2 if name in ("strided", "few channels") else 3)
+
+
+def test_axes_of_a_copy_are_those_of_its_source():
+    """Composed axes against NumPy, for copies of random permutations."""
+    rng = np.random.default_rng(18)
+    for _ in range(40):
+        sizes = [int(n) for n in rng.choice([1, 2, 3, 4], 4)]
+        order = [int(i) for i in rng.permutation(4)]
+        source = rng.permutation(math.prod(sizes)).reshape(sizes)
+        copy_strides = [0] * 4
+        step = 1
+        for i in reversed(order):
+            copy_strides[i], step = step, step * sizes[i]
+        there = [s // source.itemsize for s in source.strides]
+        way = list(zip(sizes, copy_strides, there, strict=True))
+        laid = source.transpose(order).reshape(-1)
+        cut = math.prod(sizes[i] for i in order[2:])
+        for n, stride, start in ((source.size // cut, cut, 0), (cut, 1, 0)):
+            axes = composed._split_axis(n, stride, way)
+            found = np.zeros(1, int)
+            for size, by in composed._merge(axes):
+                found = (found[:, None] + by * np.arange(size)).reshape(-1)
+            assert (source.reshape(-1)[found] == laid[start::stride][:n]).all()

@@ -1,5 +1,6 @@
 """Compiled functions on a GPU from end to end, without one: CuPy's arrays are stand-ins, launches are emulated."""
 
+import re
 import threading
 
 import numpy as np
@@ -342,6 +343,25 @@ def test_an_index_out_of_range_raises_when_one_looks(cupy):
     found = pb.sum(pb.tensor(compiled(x, bad)))
     with pytest.raises(IndexError, match="out of range"):
         found.item()
+
+
+def rows_at(x, i, j):
+    taken = x[i] * 2
+    across = pb.take(x, j, axis=1)
+
+    def step(c, k):
+        return c + pb.sum(x[k]), c
+
+    return taken, across, pb.scan(step, pb.zeros_like(x[0, 0]), i)[0]
+
+
+@pytest.mark.parametrize(("i", "j", "line"), [([0, 9], [1], "taken = x[i] * 2"), ([0, 1], [7], "across = pb.take")])
+def test_an_index_out_of_range_is_shown_with_its_line(cupy, i, j, line):
+    compiled = pb.jit(rows_at)
+    compiled(*on_gpu(cupy, X, np.array(i), np.array(j)))
+    with pytest.raises(IndexError, match=rf"(?s)out of range.*at .*test_cuda_runtime.py:\d+: {re.escape(line)}"):
+        pb.cuda.synchronize()
+    assert_same(compiled(*on_gpu(cupy, X, np.array([1]), np.array([0]))), rows_at(X, np.array([1]), np.array([0])))
 
 
 def test_code_that_is_refused_falls_back(cupy, driver):

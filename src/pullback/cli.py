@@ -30,7 +30,7 @@ from pullback.compile.cpu.runtime.link import vector_bytes
 from pullback.compile.threads import get_num_threads
 from pullback.errors import ArgumentError, DeviceError, PullbackError
 from pullback.ops import load_all_ops
-from pullback.tools.certify import DTYPES, ROLES, certify_ops, device_roles
+from pullback.tools.certify import DTYPES, HALF_DTYPES, ROLES, certify_ops, device_roles
 from pullback.tools.compile_stages import STAGES, passes_text, stage_text
 from pullback.tools.gpu_check import check_gpu, count_gpus
 
@@ -88,7 +88,9 @@ def build_parser() -> argparse.ArgumentParser:
 
     certify_parser = add("certify", run_certify, "check every derivative of every op in every role")
     certify_parser.add_argument("names", nargs="*", metavar="op", help="ops to check (all)")
-    certify_parser.add_argument("--dtype", action="append", choices=DTYPES, help="check in this dtype only")
+    certify_parser.add_argument(
+        "--dtype", action="append", choices=(*DTYPES, *HALF_DTYPES), help="check in this dtype only"
+    )
     certify_parser.add_argument("--device", metavar="DEVICE",
                                help='only value, jvp and vjp on this device ("cuda") against the CPU')  # fmt: skip
     certify_parser.add_argument("--write", type=Path, action="append", default=[], metavar="FILE",

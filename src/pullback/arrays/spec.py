@@ -21,6 +21,20 @@ def is_inexact(dtype: Any) -> bool:
     return bool(dtype.kind in "fc" or dtype.name == "bfloat16")
 
 
+#: Type codes of float16 and bfloat16, which every op computes in float32; comparing one character costs least.
+HALF_CODES = frozenset("eE")
+
+
+def is_half(dtype: Any) -> bool:
+    """Whether this is float16 or bfloat16."""
+    return dtype.char in HALF_CODES
+
+
+def is_real_float(dtype: Any) -> bool:
+    """Whether ops compute with this dtype as with real numbers: float16, bfloat16, float32 or float64."""
+    return dtype.char in "eEfd"
+
+
 def _canonical_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """NumPy's own object for a dtype, which compiled code compares by identity: unpickling makes equal copies."""
     own: np.dtype[Any] = np.dtype(dtype.type)
@@ -33,13 +47,13 @@ _numbers = itertools.count(1)
 class Spec:
     """Shape, dtype and device. `weak` is the Python type of a scalar, which yields in promotion.
 
-    `plain` is a small number where the eager fast path applies (real NumPy floats), else None; `inexact` says
-    whether such values can carry derivatives. `number` is the spec's own where call plans apply (`ops/plans.py`): to
-    real arrays, and with a minus sign to such tensors made under `inference_mode`; else it is 0.
+    `half`: float16 or bfloat16. `plain` is a small number where the eager fast path applies (real NumPy floats), else
+    None; `inexact` says whether such values can carry derivatives. `number` is the spec's own where call plans apply
+    (`ops/plans.py`): to real arrays, and with a minus sign to such tensors made under `inference_mode`; else it is 0.
     """
 
     __slots__ = (
-        "device", "dtype", "element", "guarded_twin", "inexact", "inference_twin", "number", "plain", "scalars",
+        "device", "dtype", "element", "guarded_twin", "half", "inexact", "inference_twin", "number", "plain", "scalars",
         "shape", "weak",
     )  # fmt: skip
 
@@ -49,6 +63,7 @@ class Spec:
         self.device = device
         self.weak = weak
         self.inexact = is_inexact(self.dtype)
+        self.half = is_half(self.dtype)
         self.plain: int | None = None
         self.number = next(_numbers) if weak is None and self.dtype.kind in "biuf" else 0
         if device == "cpu" and weak is None and self.dtype in PLAIN_KINDS:

@@ -59,7 +59,7 @@ def _summarize_step(step: Step) -> tuple[str, int, str]:
         return _format_shape(step.extents), points * work, (", ".join(n for n in names if n) or "copy") + rows
     if isinstance(step, Product):
         *_, rows_, columns = step.out.shape
-        depth = step.left.shape[-1]
+        depth = step.depth
         beta = " added to what is there" if step.beta else ""
         shape = f"{rows_}x{depth} by {depth}x{columns}"
         return shape, 2 * step.out.size * depth, f"matrix product{beta}"

@@ -44,6 +44,7 @@ def jit(
     fast_math: bool = ...,
     memory_budget: int | str | None = ...,
     check: bool = ...,
+    deterministic: bool = ...,
 ) -> Jitted[P, R]: ...
 @overload
 def jit(
@@ -55,6 +56,7 @@ def jit(
     fast_math: bool = ...,
     memory_budget: int | str | None = ...,
     check: bool = ...,
+    deterministic: bool = ...,
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 def jit(
     f: Callable[..., Any] | None = None,
@@ -65,12 +67,15 @@ def jit(
     fast_math: bool = False,
     memory_budget: int | str | None = None,
     check: bool = False,
+    deterministic: bool = True,
 ) -> Any:
     """f compiled: it runs once on symbols for each kind of arguments (shapes, dtypes, structure, static values), and
     from then on as native code. Arguments in `donate_argnums` may be overwritten by results of the same spec.
     `fast_math=True` lets the compiler round sums and products in another order, and only once. `memory_budget`, such as
     `"300 MiB"`, bounds the memory of a call, arguments and results included: values are computed again to keep it.
     `check=True` also runs a slow reference at each call, and raises MiscompiledError if native code differs from it.
+    `deterministic=False` lets a GPU add what is scattered in any order, which may be faster, with bits that may differ
+    from run to run.
 
     >>> import numpy as np, pullback as pb
     >>> step = pb.jit(lambda w, x: w - 0.1 * pb.grad(lambda w: pb.sum((x @ w) ** 2))(w))
@@ -86,12 +91,14 @@ def jit(
             fast_math=fast_math,
             memory_budget=memory_budget,
             check=check,
+            deterministic=deterministic,
         )
     check_functions("jit", f)
     limit = None if memory_budget is None else parse_bytes(memory_budget, "jit: memory_budget")
     return Jitted(
         f, _as_int_tuple(static_argnums, "static_argnums"), _as_name_tuple(static_argnames),
         _as_int_tuple(donate_argnums, "donate_argnums"), _flag(fast_math, "fast_math"), limit, _flag(check, "check"),
+        _flag(deterministic, "deterministic"),
     )  # fmt: skip
 
 
@@ -134,6 +141,7 @@ class Jitted(Generic[P, R]):
         fast: bool = False,
         limit: int | None = None,
         check: bool = False,
+        deterministic: bool = True,
     ) -> None:
         functools.update_wrapper(self, f)
         self.f = f
@@ -143,6 +151,7 @@ class Jitted(Generic[P, R]):
         self.fast = fast
         self.limit = limit
         self.check = check
+        self.deterministic = deterministic
         self.entries: dict[Any, list[Specialization]] = {}
         self.codes: dict[Any, Runner] = {}
         self.last: Specialization | None = None
@@ -187,7 +196,7 @@ class Jitted(Generic[P, R]):
         """A compiled function is pickled as the function and its options, and compiled where it is loaded; one that was
         made by `@pb.jit` is looked up by its name, as functions are.
         """
-        options = (self.static, self.names, self.donated, self.fast, self.limit, self.check)
+        options = (self.static, self.names, self.donated, self.fast, self.limit, self.check, self.deterministic)
         return name_of(self) or (Jitted, (self.f, *options))
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -284,7 +293,9 @@ class Jitted(Generic[P, R]):
 
     def make_alike(self, limit: int | None) -> Callable[[Callable[..., Any]], Jitted[..., Any]]:
         """What compiles other functions with these options. It does not refer to this one, which its forms hold."""
-        return functools.partial(Jitted, fast=self.fast, limit=limit, check=self.check)
+        return functools.partial(
+            Jitted, fast=self.fast, limit=limit, check=self.check, deterministic=self.deterministic
+        )
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Specialization:
         """The compiled form for these arguments, to inspect: `.graph`, `.explain()`, `.memory()`, `.llvm`."""

@@ -100,6 +100,8 @@ class KernelLine:
     weight: int = 1
     places: tuple[tuple[int, int], ...] = ()
     label: str = ""
+    #: Of a gather: the user's line.
+    site: Any = None
     narrow: str = ""
 
     def __post_init__(self) -> None:
@@ -141,6 +143,12 @@ class Store:
     accumulates: bool = False
     #: With a word: how many elements are folded in. Each point of the domain folds one, so it is their number.
     points: int = 0
+    #: With indices: the user's line; and whether a sum may be taken in any order, which may change from run to run.
+    site: Any = None
+    any_order: bool = False
+    #: With a word: the buffer has all places so many times, one after the other, and what is folded is in one of them,
+    #: whichever a target likes. 0: once, and a target may still go through parts of its own; 1: once, in one go.
+    parts: int = 0
 
     @property
     def phase(self) -> int:
@@ -228,7 +236,9 @@ class Product:
 
     Layouts are (*batch, rows, columns), with one axis for the batch or a few, as many as the target takes; a stride of
     zero along one repeats a matrix. The columns of `out` are contiguous. The first axis of the batch may be cut into
-    `blocks` that run at the same time.
+    `blocks` that run at the same time. With `axes`, the sizes that rows, the depth and columns are made of, `left` is
+    (*batch, *rows, *depth) and `right` (*batch, *depth, *columns): matrices such as the patches of a grid, which have
+    no single stride along an axis.
     """
 
     out: Layout
@@ -237,11 +247,17 @@ class Product:
     alpha: float = 1.0
     beta: float = 0.0
     blocks: int = 1
+    axes: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
 
     @property
     def count(self) -> int:
         """The number of matrix products."""
         return math.prod(self.out.shape[:-2])
+
+    @property
+    def depth(self) -> int:
+        """The length of each sum."""
+        return self.left.shape[-1] if self.axes is None else math.prod(self.axes[1])
 
     def reads(self) -> list[Buffer]:
         return [self.left.buffer, self.right.buffer, *([self.out.buffer] if self.beta else [])]
@@ -255,8 +271,9 @@ def product_operands(step: Product) -> tuple[Layout, Layout]:
     the whole, of which each block takes the first rows after its offset.
     """
     *batch, rows, columns = step.out.shape
-    depth = step.left.shape[-1]
-    return replace(step.left, shape=(*batch, rows, depth)), replace(step.right, shape=(*batch, depth, columns))
+    own_rows, depth, own_columns = step.axes or ((rows,), (step.depth,), (columns,))
+    left, right = (*batch, *own_rows, *depth), (*batch, *depth, *own_columns)
+    return replace(step.left, shape=left), replace(step.right, shape=right)
 
 
 @dataclass(eq=False, slots=True)
@@ -280,6 +297,8 @@ class Loop:
     number: Layout | None = None
     rounds: int = 0
     reverse: bool = False
+    #: Of a branch: the user's line.
+    site: Any = None
 
     def reads(self) -> list[Buffer]:
         found = [layout.buffer for layout in self.inputs]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..arrays.spec import Spec, spec_of
 from ..program.ir import Program
 from .legality import check_legality
-from .loop_ir import Steps, map_inner, map_programs
+from .loop_ir import Kernel, Steps, map_inner, map_programs
 from .lower.equations import lower_program
 from .reference.verify import verify_arena, verify_steps
 from .schedule import arena
@@ -29,6 +29,8 @@ def lower(c: Compilation) -> None:
     """Equations become kernels, products and loops; what fits into one loop shares it."""
     assert c.program is not None
     c.steps = lower_program(c.program, c.target, c.options.donated)
+    if not c.options.deterministic:
+        map_programs(c.steps, _take_any_order)
 
 
 def order(c: Compilation) -> None:
@@ -134,6 +136,15 @@ def _divide(steps: Steps, target: Target, leaves_open: bool = False) -> Steps:
 
 def _place(steps: Steps, target: Target) -> Steps:
     return map_programs(steps, lambda s: arena.plan_memory(_divide(s, target), target))
+
+
+def _take_any_order(steps: Steps) -> Steps:
+    """What is scattered may be added in any order."""
+    for kernel in steps.steps:
+        if isinstance(kernel, Kernel):
+            for store in kernel.stores:
+                store.any_order = bool(store.args)
+    return steps
 
 
 def _checked(steps: Steps) -> Steps:

@@ -69,7 +69,7 @@ class Specialization:
     ) -> None:
         start = time.perf_counter()
         self.closure: ClosureSnapshot = snapshot_closure(jitted.f, *(value for _, value in static))
-        self.fast = jitted.fast
+        self.fast, self.deterministic = jitted.fast, jitted.deterministic
         self.ambient_limit = ambient_memory_limit()
         self.autocast_key = autocast_key()
         self.limit = min((x for x in (jitted.limit, self.ambient_limit) if x is not None), default=None)
@@ -228,13 +228,14 @@ class Specialization:
 
     def _find_runner(self) -> Runner:
         """The runner of an equal program, such as that from before a captured array was overwritten; else a new one."""
-        options = Options(self.donated, self.fast, self.limit)
+        options = Options(self.donated, self.fast, self.limit, self.deterministic)
         # a form that is traced again often gives the same program, which need not be compiled again
         key = fingerprint(self.graph)
         if key is None:
             return self._make_runner(options)
         precision = matmul_precision_on(self.specs)
-        whole = (key, tuple(self.donated.items()), self.fast, self.limit, self.lines is None, precision)
+        how = self.fast, self.deterministic, self.limit, self.lines is None, precision
+        whole = (key, tuple(self.donated.items()), *how)
         if whole not in self.codes:
             if len(self.codes) >= _CODES:
                 self.codes.clear()

@@ -74,6 +74,8 @@ class Limits:
     large_domain: int = 1 << 14
     #: The axes, each with its own stride, that the batch of a product may have.
     max_batch_axes: int = 1
+    #: Dtypes in which products read the patches of a convolution where they are in its grid: nothing is laid out.
+    patchless_dtypes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,12 +203,13 @@ class Runner(Protocol):
 @dataclass(frozen=True, slots=True)
 class Options:
     """How a program is compiled: which results (by number) overwrite which inputs, whether arithmetic may be
-    reassociated, and the bytes that a call may take.
+    reassociated, the bytes that a call may take, and whether its bits are the same on every run.
     """
 
     donated: dict[int, int] = field(default_factory=dict)
     fast: bool = False
     limit: int | None = None
+    deterministic: bool = True
 
 
 @dataclass(slots=True, weakref_slot=True)

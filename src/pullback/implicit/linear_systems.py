@@ -9,7 +9,7 @@ import numpy as np
 
 from ..arrays.argument_checks import check_functions
 from ..arrays.backends import is_array
-from ..arrays.spec import spec_of, zeros
+from ..arrays.spec import is_real_float, spec_of, zeros
 from ..arrays.value import Value
 from ..errors import DtypeError, ShapeError
 from ..ops.contract.matrix_products import matmul
@@ -78,7 +78,7 @@ def _solve_with_matrix(A: Any, b: Any, operator: Callable[..., LinearOperator]) 
             "  For a batch of systems use pb.vmap(pb.linear_solve)."
         )
     dtypes = spec_of(A).dtype, spec_of(b).dtype
-    if any(d.kind not in "biuf" for d in dtypes):
+    if any(d.kind not in "biu" and not is_real_float(d) for d in dtypes):
         raise DtypeError(
             f"linear_solve: A and b are real numbers, got {dtypes[0]} and {dtypes[1]}.\n"
             "  Of a complex system, solve for real and imaginary part."

@@ -15,6 +15,7 @@ from ..ops.dispatch import as_value, ndim, shape
 from ..ops.elementwise.pointwise import divide, multiply, relu, sigmoid, subtract, tanh, where
 from ..ops.elementwise.pointwise import softplus as plain_softplus
 from ..ops.fusion import fuse
+from ..ops.round_once import rounds_once
 from ..ops.shape import arrange
 from ..ops.signatures import of_array, of_mixed_arrays
 
@@ -22,6 +23,7 @@ from ..ops.signatures import of_array, of_mixed_arrays
 @of_array
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def gelu(x: Any, /, *, approximate: Any = False) -> Any:
     """x times the normal distribution function of x; `approximate=True` (or "tanh") takes its tanh formula.
 
@@ -37,6 +39,7 @@ def gelu(x: Any, /, *, approximate: Any = False) -> Any:
 @of_array
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def quick_gelu(x: Any, /) -> Any:
     """x * sigmoid(1.702 x), a cheap approximation of `gelu`.
 
@@ -51,6 +54,7 @@ def quick_gelu(x: Any, /) -> Any:
 @of_array
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def swish(x: Any, /) -> Any:
     """x * sigmoid(x), which is also called `silu`.
 
@@ -64,6 +68,7 @@ def swish(x: Any, /) -> Any:
 @of_array
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def mish(x: Any, /) -> Any:
     """x * tanh(softplus(x)).
 
@@ -78,6 +83,7 @@ def mish(x: Any, /) -> Any:
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def softplus(x: Any, /, beta: Any = 1.0, threshold: float | None = None) -> Any:
     """log(1 + exp(beta x)) / beta, without overflow; with a `threshold`, x itself where beta x is above it.
 
@@ -94,6 +100,7 @@ def softplus(x: Any, /, beta: Any = 1.0, threshold: float | None = None) -> Any:
 @of_array
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def logsigmoid(x: Any, /) -> Any:
     """log(sigmoid(x)), exact where sigmoid underflows.
 
@@ -107,6 +114,7 @@ def logsigmoid(x: Any, /) -> Any:
 @of_array
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def softsign(x: Any, /) -> Any:
     """x / (1 + |x|).
 
@@ -121,6 +129,7 @@ def softsign(x: Any, /) -> Any:
 @of_array
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def tanhshrink(x: Any, /) -> Any:
     """x - tanh(x).
 
@@ -135,6 +144,7 @@ def tanhshrink(x: Any, /) -> Any:
 @of_array
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def softmin(x: Any, /, *, axis: Any = -1) -> Any:
     """softmax(-x) along an axis: the smallest weighs most.
 
@@ -158,6 +168,7 @@ def _apply_gate(x: Any, axis: int, gate: Callable[[Any], Any], what: str) -> Any
 @of_array
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def glu(x: Any, /, *, axis: int = -1) -> Any:
     """The first half along an axis times the sigmoid of the second.
 
@@ -171,6 +182,7 @@ def glu(x: Any, /, *, axis: int = -1) -> Any:
 @of_array
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def geglu(x: Any, /, *, axis: int = -1) -> Any:
     """The first half along an axis times `gelu` of the second.
 
@@ -184,6 +196,7 @@ def geglu(x: Any, /, *, axis: int = -1) -> Any:
 @of_array
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def swiglu(x: Any, /, *, axis: int = -1) -> Any:
     """The first half along an axis times `silu` of the second.
 
@@ -197,6 +210,7 @@ def swiglu(x: Any, /, *, axis: int = -1) -> Any:
 @of_array
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def reglu(x: Any, /, *, axis: int = -1) -> Any:
     """The first half along an axis times `relu` of the second.
 

@@ -15,6 +15,7 @@ from ..ops import random
 from ..ops.axes import normalize_axes
 from ..ops.dispatch import ndim, shape
 from ..ops.elementwise.pointwise import add, less, multiply, where
+from ..ops.round_once import rounds_once
 from ..ops.shape import reshaping
 from ..ops.signatures import of_array
 from .arguments import as_floats, check_probability, key_on_device_of, require_rank
@@ -127,6 +128,7 @@ def drop_path(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = No
 
 @of_array
 @attributed_to_caller
+@rounds_once
 def alpha_dropout(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = None) -> Any:
     """`dropout` for networks of `selu`: what is dropped takes selu's lowest value, and mean and variance stay.
 
@@ -139,6 +141,7 @@ def alpha_dropout(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any 
 
 @of_array
 @attributed_to_caller
+@rounds_once
 def feature_alpha_dropout(
     x: Any, /, p: float = 0.5, *, axis: Any = (0, 1), training: bool = True, key: Any = None
 ) -> Any:

@@ -25,6 +25,7 @@ from ..ops.linalg import vector_norm
 from ..ops.reduce import reductions
 from ..ops.reduce.deviations import squared_deviations
 from ..ops.reduce.reductions import as_constant, safe_sqrt
+from ..ops.round_once import rounds_once
 from ..ops.shape import arrange, reshaping
 from ..ops.signatures import of_array, of_mixed_arrays, of_two_arrays
 from .arguments import as_floats, expand_along_axis, key_on_device_of, require_rank, widen
@@ -67,7 +68,7 @@ def _scale_and_shift(y: Any, weight: Any, bias: Any, x: Any) -> Any:
     """y times a weight plus a bias, in the dtype of x if that is narrow."""
     y = y if weight is None else y * weight
     y = y if bias is None else y + bias
-    return reshaping.astype(y, spec_of(x).dtype) if spec_of(x).dtype.itemsize < 4 else y
+    return reshaping.narrow(y, spec_of(x).dtype) if spec_of(x).half else y
 
 
 @of_mixed_arrays
@@ -225,6 +226,7 @@ def _update_running(old: Any, new: Any, momentum: float) -> Any:
 @of_array
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def local_response_norm(
     x: Any, /, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0, *, axis: int = 1
 ) -> Any:
@@ -253,6 +255,7 @@ def clamp_min(x: Any, least: float) -> Any:
 @of_array
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def normalize(x: Any, /, p: float = 2.0, *, axis: Any = -1, eps: float = 1e-12) -> Any:
     """x over its p-norm along an axis, or over `eps` where the norm is smaller.
 
@@ -268,6 +271,7 @@ def normalize(x: Any, /, p: float = 2.0, *, axis: Any = -1, eps: float = 1e-12) 
 @of_two_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def cosine_similarity(x: Any, y: Any, /, *, axis: int = -1, eps: float = 1e-8) -> Any:
     """The cosine of the angle between x and y along an axis; a norm below `eps` counts as `eps`.
 
@@ -289,6 +293,7 @@ def _one_where_zero(size: Any) -> Any:
 @of_two_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def weight_norm(v: Any, g: Any, /, *, axis: int | None = 0) -> Any:
     """g v / |v|: a direction v and its length g apart, one length for each index along an axis (None: one for all).
 

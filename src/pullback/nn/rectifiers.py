@@ -18,6 +18,7 @@ from ..ops.elementwise.arithmetic import hypot
 from ..ops.elementwise.pointwise import add, expm1, multiply, relu, square, subtract, where
 from ..ops.fusion import fuse
 from ..ops.reduce.reductions import as_constant
+from ..ops.round_once import rounds_once
 from ..ops.shape.reshaping import astype
 from ..ops.signatures import of_array, of_mixed_arrays
 from .arguments import expand_along_axis, key_on_device_of
@@ -37,6 +38,7 @@ def _rectify_with(x: Any, below: Any) -> Any:
 @of_mixed_arrays
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def leaky_relu(x: Any, /, negative_slope: Any = 0.01) -> Any:
     """x above zero, `negative_slope * x` below; the slope at 0 is the one below.
 
@@ -50,6 +52,7 @@ def leaky_relu(x: Any, /, negative_slope: Any = 0.01) -> Any:
 @of_mixed_arrays
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def prelu(x: Any, /, weight: Any) -> Any:
     """`leaky_relu` whose slope is learned: one value, or one for each channel (axis 1).
 
@@ -73,6 +76,7 @@ def prelu(x: Any, /, weight: Any) -> Any:
 @of_array
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def rrelu(x: Any, /, lower: float = 1 / 8, upper: float = 1 / 3, *, training: bool = False, key: Any = None) -> Any:
     """`leaky_relu` with a slope drawn for each element while training, and the mean slope otherwise.
 
@@ -97,6 +101,7 @@ def _float_dtype(x: Any) -> Any:
 @of_mixed_arrays
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def elu(x: Any, /, alpha: Any = 1.0) -> Any:
     """x above zero, `alpha * (exp(x) - 1)` below; the slope at 0 is `alpha`.
 
@@ -110,6 +115,7 @@ def elu(x: Any, /, alpha: Any = 1.0) -> Any:
 @of_mixed_arrays
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def celu(x: Any, /, alpha: Any = 1.0) -> Any:
     """x above zero, `alpha * (exp(x / alpha) - 1)` below: smooth at 0 for every alpha.
 
@@ -125,6 +131,7 @@ def celu(x: Any, /, alpha: Any = 1.0) -> Any:
 @of_array
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def selu(x: Any, /) -> Any:
     """A scaled `elu` under which activations keep mean 0 and variance 1 from layer to layer.
 
@@ -138,6 +145,7 @@ def selu(x: Any, /) -> Any:
 @of_mixed_arrays
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def squareplus(x: Any, /, b: Any = 4.0) -> Any:
     """(x + sqrt(x^2 + b)) / 2: like softplus, without exponentials.
 
@@ -158,6 +166,7 @@ def squareplus(x: Any, /, b: Any = 4.0) -> Any:
 @of_array
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def relu_squared(x: Any, /) -> Any:
     """max(x, 0)^2.
 
@@ -171,6 +180,7 @@ def relu_squared(x: Any, /) -> Any:
 @of_mixed_arrays
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def star_relu(x: Any, /, scale: Any = 0.8944271909999159, bias: Any = -0.4472135954999579) -> Any:
     """scale * max(x, 0)^2 + bias; with the defaults a normal variable keeps mean 0 and variance 1.
 
@@ -215,6 +225,7 @@ def hardtanh(x: Any, /, min_val: float = -1.0, max_val: float = 1.0) -> Any:
 
 @of_array
 @attributed_to_caller
+@rounds_once
 def hardsigmoid(x: Any, /) -> Any:
     """The straight line (x + 3) / 6 clamped to [0, 1].
 
@@ -228,6 +239,7 @@ def hardsigmoid(x: Any, /) -> Any:
 @of_array
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def hardswish(x: Any, /) -> Any:
     """x * hardsigmoid(x); the slope is 0 at -3 and 1 at 3.
 
@@ -261,6 +273,7 @@ def hardshrink(x: Any, /, lambd: float = 0.5) -> Any:
 @of_array
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def softshrink(x: Any, /, lambd: float = 0.5) -> Any:
     """x moved towards 0 by `lambd`, and 0 where |x| is at most that.
 

@@ -57,8 +57,8 @@ def load_all_ops() -> dict[str, Op]:
 
 
 basis.bind(
-    add=pointwise.add, multiply=pointwise.multiply, negative=pointwise.negative, conj=pointwise.conj,
-    positive=pointwise.positive, unrecorded=pointwise.unrecorded,
+    add=pointwise.add, astype=reshaping.astype, multiply=pointwise.multiply, negative=pointwise.negative,
+    conj=pointwise.conj, positive=pointwise.positive, unrecorded=pointwise.unrecorded,
     moveaxis=reshaping.moveaxis, reshape=reshaping.reshape, broadcast_to=reshaping.broadcast_to,
 )  # fmt: skip
 operators.install()

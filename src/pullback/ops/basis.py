@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 add: Any
+astype: Any
 multiply: Any
 negative: Any
 positive: Any

@@ -19,7 +19,7 @@ from ..arrays.backends import (
 )
 from ..arrays.call_site import UNTYPED, as_typed_error, format_line, user_line
 from ..arrays.size import has_unknowns, recorder_of
-from ..arrays.spec import Spec, spec_of
+from ..arrays.spec import HALF_CODES, Spec, spec_of
 from ..arrays.value import Value
 from ..errors import DeviceError, GraphError, IndexingError, PullbackError
 from ..instrument import OpCall
@@ -73,10 +73,13 @@ def compute(op: Op, arrays: Sequence[Any], static: dict[str, Any]) -> Any:
                 return compute(op, arrays, static)
         if has_numbers:
             arrays = as_gpu_operands(arrays, op.ufunc is not None)
-    if "ml_dtypes" in _modules and not _SCALARS.isdisjoint(map(type, arrays)):
-        arrays = convert_weak_scalars(xp, arrays)
+    if op.ufunc is not None and len(arrays) > 1 and "ml_dtypes" in _modules:
+        arrays = match_bfloat16(xp, arrays)
     try:
-        out = op.value(xp, *arrays, **static)
+        if op.wide_value and has_half(arrays):
+            out = compute_in_single(op, xp, *arrays, **static)
+        else:
+            out = op.value(xp, *arrays, **static)
     except GraphError:
         if op.family != "linear" or not has_unknowns(static):
             raise
@@ -111,13 +114,46 @@ def counts_as_number(spec: Spec) -> bool:
     return spec.weak is not None or (spec.device == "cpu" and not spec.shape)
 
 
-def convert_weak_scalars(xp: Any, arrays: Sequence[Any]) -> Sequence[Any]:
-    """NumPy does not treat Python scalars as weak beside bfloat16, so they are converted here."""
-    dtypes = [x.dtype for x in arrays if hasattr(x, "dtype")]
-    narrow = [d for d in dtypes if d.name == "bfloat16"]
-    if not narrow or any(d.kind in "fc" for d in dtypes):
+def has_half(arrays: Sequence[Any]) -> bool:
+    """Whether any argument is an array of half precision."""
+    for x in arrays:  # noqa: SIM110 - a generator costs more than the test
+        if type(x) not in _SCALARS and x.dtype.char in HALF_CODES:
+            return True
+    return False
+
+
+def compute_in_single(op: Op, xp: Any, *arrays: Any, **static: Any) -> Any:
+    """The value of an op on arrays of half precision: computed in float32, and rounded once to what its spec says."""
+    if xp is not np and op.family == "contraction":
+        return op.value(xp, *arrays, **static)  # a GPU multiplies them as they are, adding up in float32
+    specs = [spec_of(x) for x in arrays]
+    wanted = op.spec_of(specs, static)
+    wide = [x.astype(np.float32) if s.half else x for x, s in zip(arrays, specs, strict=True)]
+    out = op.value(xp, *wide, **static)
+    if type(out) is tuple:
+        return tuple([xp.asarray(x).astype(s.dtype, copy=False) for x, s in zip(out, wanted, strict=True)])
+    return xp.asarray(out).astype(wanted.dtype, copy=False)
+
+
+def match_bfloat16(xp: Any, arrays: Sequence[Any]) -> Sequence[Any]:
+    """Elementwise arguments as NumPy promotes them: it does not treat Python scalars as weak beside bfloat16, and has
+    no common dtype for it and float16, or integers of more than a byte. There bfloat16 counts as float32, into which
+    each of its values fits, so that it promotes as float16 does.
+    """
+    dtypes = [x.dtype for x in arrays if type(x) not in _SCALARS]
+    narrow = next((d for d in dtypes if d.char == "E"), None)
+    if narrow is None:
         return arrays
-    return [xp.asarray(x, narrow[0]) if type(x) in (int, float) else x for x in arrays]
+    if any(map(widens_bfloat16, dtypes)):
+        return [x.astype(np.float32) if getattr(x, "dtype", None) == narrow else x for x in arrays]
+    if any(d.kind in "fc" for d in dtypes):
+        return arrays
+    return [xp.asarray(x, narrow) if type(x) in (int, float) else x for x in arrays]
+
+
+def widens_bfloat16(dtype: Any) -> bool:
+    """Whether bfloat16 beside this dtype counts as float32."""
+    return dtype.char == "e" or (dtype.kind in "iu" and dtype.itemsize > 1)
 
 
 def _raise_explained(op: Op, arrays: Sequence[Any], static: dict[str, Any], error: Exception) -> NoReturn:

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from ..arrays.dtypes import as_dtype
-from ..arrays.spec import spec_of
+from ..arrays.spec import make_spec, spec_of
 from ..arrays.value import Value
 from ..errors import ArgumentError
-from .dispatch import promotion_argument
-from .families import broadcast_shape
+from .families import broadcast_shape, result_dtype
 
 
 @dataclass(frozen=True)
@@ -111,14 +110,13 @@ def result_type(*arrays_and_dtypes: Any) -> Any:
     >>> pb.result_type(pb.float32, 2.0)
     dtype('float32')
     """
-    given = []
-    for x in arrays_and_dtypes:
-        if isinstance(x, (Value, np.ndarray)) or type(x) in (bool, int, float, complex):
-            argument = promotion_argument(spec_of(x))
-            given.append(argument() if isinstance(argument, type) else argument)
-        else:
-            given.append(as_dtype(x))
-    return np.result_type(*given)
+    known = (Value, np.ndarray, bool, int, float, complex)
+    return result_dtype(
+        [
+            spec_of(x) if isinstance(x, known) and not isinstance(x, np.generic) else make_spec((), as_dtype(x))
+            for x in arrays_and_dtypes
+        ]
+    )
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..arrays.size import Size
-from ..arrays.spec import Spec, make_spec, spec_of, zeros
+from ..arrays.spec import HALF_CODES, Spec, make_spec, spec_of, zeros
 from ..errors import ArgumentError, DeviceError, DtypeError, GraphError, ShapeError
 from . import basis, batching, op_samples
-from .dispatch import counts_as_number, mixed_devices_error, promotion_argument, run
+from .dispatch import counts_as_number, mixed_devices_error, promotion_argument, run, widens_bfloat16
 from .eager import public_function
-from .op import OPAQUE, PURE, Algebra, Effects, Formula, MaskedCotangent, Op, as_formula, register
+from .op import OPAQUE, PURE, Algebra, Effects, Formula, MaskedCotangent, Op, as_formula, register, widen_halves
 from .signatures import Declarations
 
 FormulaFunction = Callable[..., Any]
@@ -49,7 +49,9 @@ def elementwise(
         value=_ufunc_value(ufunc) if ufunc else _check_callable(value),
         spec=_pointwise_spec(name, ufunc, dtype),
         pulls={a: None if p is None else _pull_from_partial(as_formula(p), conjugate) for a, p in partials.items()},
-        push=push or _pointwise_push([None if p is None else as_formula(p) for p in partials.values()], args),
+        push=_push_wide(
+            push or _pointwise_push([None if p is None else as_formula(p) for p in partials.values()], args)
+        ),
         batch=batching.batch_pointwise,
         kernel=None if kernel is no_kernel else kernel or (lambda k, *scalars: getattr(k, name)(*scalars)),
         samples=samples or op_samples.reals(len(args)),
@@ -58,6 +60,8 @@ def elementwise(
         autocast=autocast,
         statics={},
         differentiable=dtype not in ("bool", "bits"),
+        wide_value=ufunc is None,
+        wide_rules=not algebra.weights,
     )
     return public_function(register(op), _add_example(name, args, ufunc, doc))
 
@@ -87,6 +91,7 @@ def linear(
     spec: FormulaFunction = same_spec,
     batch: FormulaFunction = batching.batch_in_front,
     rearranges: bool = True,
+    sums: bool = False,
     form: Any = None,
     effects: Effects = PURE,
     statics: Mapping[str, Any] | None = None,
@@ -96,7 +101,7 @@ def linear(
 ) -> Op:
     """An op linear in all its arguments together: states its transpose (a formula of `bar`, specs and statics). With
     a mapping from arguments to formulas it is linear in those, and the arguments after them are indices. It moves,
-    copies, drops or adds up elements; where a weight may be negative or complex, `rearranges=False`.
+    copies, drops or adds up elements (`sums`); where a weight may be negative or complex, `rearranges=False`.
     """
     args = _argument_names(value, statics)
     pulls = transpose if isinstance(transpose, Mapping) else {args[-1]: transpose}
@@ -115,8 +120,7 @@ def linear(
         name=name, family="linear", args=args, value=value, spec=spec,
         pulls={a: as_formula(pulls[a]) if a in pulls else None for a in args}, push=push, batch=batch,
         samples=samples, rearranges=rearranges, form=form, effects=effects, statics=statics or {}, direct=direct,
-        autocast=autocast,
-        on_gpu=on_gpu,
+        wide_value=sums, autocast=autocast, on_gpu=on_gpu,
     )  # fmt: skip
     return register(op)
 
@@ -161,7 +165,7 @@ def contraction(
     op = Op(
         name=name, family="contraction", args=tuple(pull), value=_compute_wide(value, narrow), spec=spec,
         pulls={a: as_formula(p) for a, p in pull.items()}, push=push, batch=batch, samples=samples,
-        form=form, statics=statics or {}, direct=direct, on_gpu=on_gpu,
+        form=form, statics=statics or {}, direct=direct, on_gpu=on_gpu, wide_value=True,
     )  # fmt: skip
     return register(op)
 
@@ -211,7 +215,8 @@ def general(
     op = Op(
         name=name, family=family, args=args or _argument_names(value, statics), value=value, spec=spec,
         pulls={a: None if p is None else as_formula(p) for a, p in (pulls or {}).items()},
-        push=push or (lambda tangents, out, primals, static: None), batch=batch, samples=samples,
+        push=(lambda tangents, out, primals, static: None) if push is None else _push_wide(push),
+        batch=batch, samples=samples, wide_value=True, wide_rules=True,
         differentiable=push is not None, rearranges=rearranges, form=form,
         joint=None if joint is None else as_formula(joint), statics=statics or {}, meet=meet, direct=direct,
         autocast=autocast,
@@ -305,6 +310,20 @@ def _pointwise_push(partials: Sequence[Formula | None], args: tuple[str, ...]) -
     return push
 
 
+def _push_wide(push: FormulaFunction) -> FormulaFunction:
+    """A push whose several steps compute in float32 where the result has half precision; the tangent is rounded once,
+    by the dual that takes it.
+    """
+
+    def push_in_single(tangents: Sequence[Any], out: Any, primals: Sequence[Any], static: dict[str, Any]) -> Any:
+        first = out[0] if type(out) is tuple else out
+        if first.dtype.char in HALF_CODES:
+            tangents, out, primals = widen_halves(tangents), widen_halves(out), widen_halves(primals)
+        return push(tangents, out, primals, static)
+
+    return push_in_single
+
+
 def _locate_name(name: str, args: tuple[str, ...]) -> tuple[int, int]:
     """Where a formula's name is found: (0, i) argument i, (1, 0) the result, (2, 0) the tangent, (3, i) a spec."""
     if name in ("out", "bar"):
@@ -367,6 +386,8 @@ def _promotion_arguments(specs: Sequence[Spec]) -> list[Any]:
     given = [promotion_argument(s) for s in specs]
     strong = [s.dtype for s in specs if not s.weak]
     narrow = [d for d in strong if d.name == "bfloat16"]
+    if narrow and any(map(widens_bfloat16, strong)):
+        return [np.dtype(np.float32) if d == narrow[0] else d for d in given]
     if narrow and not any(d.kind in "fc" for d in strong):
         return [narrow[0] if d in (int, float) else d for d in given]
     return given

@@ -14,7 +14,7 @@ from ..arrays.backends import device_context, namespace_on
 from ..arrays.call_site import attributed_to_caller
 from ..arrays.devices import normalize_device
 from ..arrays.dtypes import as_dtype
-from ..arrays.spec import Spec, make_spec, spec_of
+from ..arrays.spec import Spec, is_half, make_spec, spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..public_names import explain_missing_names
@@ -41,7 +41,7 @@ _OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 def _complex_dtype(dtype: Any) -> Any:
     """The dtype of a spectrum: single precision stays single."""
-    return np.dtype(np.complex64 if dtype in (np.float16, np.float32, np.complex64) else np.complex128)
+    return np.dtype(np.complex64 if is_half(dtype) or dtype in (np.float32, np.complex64) else np.complex128)
 
 
 def _real_dtype(dtype: Any) -> Any:
@@ -68,6 +68,7 @@ def _fft_value(xp: Any, x: Any, axes: tuple[int, ...], inverse: bool, norm: str)
 _fft: Op = linear(
     "fft",
     rearranges=False,
+    sums=True,
     statics={"axes": statics.axes, "inverse": statics.flag, "norm": statics.choice(*_OPPOSITE)},
     value=_fft_value,
     spec=_fft_spec,
@@ -116,6 +117,7 @@ def _irfft_transpose(bar: Any, n: int, axis: int, norm: str) -> Any:
 _rfft: Op = linear(
     "rfft",
     rearranges=False,
+    sums=True,
     statics={"axis": statics.axis, "norm": statics.choice(*_OPPOSITE)},
     value=lambda xp, x, axis, norm: xp.fft.rfft(x, axis=axis, norm=norm).astype(_complex_dtype(x.dtype), copy=False),
     spec=_rfft_spec,
@@ -143,6 +145,7 @@ def _irfft_value(xp: Any, x: Any, n: int, axis: int, norm: str) -> Any:
 _irfft: Op = linear(
     "irfft",
     rearranges=False,
+    sums=True,
     statics={"n": statics.integer(1), "axis": statics.axis, "norm": statics.choice(*_OPPOSITE)},
     value=_irfft_value,
     spec=_irfft_spec,

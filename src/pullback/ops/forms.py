@@ -14,10 +14,12 @@ class Recompute:
     __slots__ = ()
 
 
-class Cast:
-    """Each element converted to the dtype of the result."""
+class Cast(NamedTuple):
+    """Each element converted to the dtype of the result; without `rounds`, as the result of any other op is: rounded
+    where it is stored, not where a kernel goes on with it.
+    """
 
-    __slots__ = ()
+    rounds: bool = True
 
 
 class Reduce(NamedTuple):

@@ -16,6 +16,7 @@ from .dispatch import as_value
 from .elementwise import pointwise
 from .fusion import fuse
 from .reduce import reductions
+from .round_once import rounds_once
 from .shape import reshaping
 from .signatures import of_array, of_mixed_arrays, of_two_arrays
 
@@ -63,6 +64,7 @@ def _dtype_range(dtype: Any) -> tuple[Any, Any]:
 @of_array
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def softmax(x: Any, /, *, axis: Any = -1) -> Any:
     """exp(x) over its sum along an axis.
 
@@ -80,6 +82,7 @@ def softmax(x: Any, /, *, axis: Any = -1) -> Any:
 @of_array
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def log_softmax(x: Any, /, *, axis: Any = -1) -> Any:
     """log(softmax(x)), exact also where softmax underflows.
 
@@ -94,6 +97,7 @@ def log_softmax(x: Any, /, *, axis: Any = -1) -> Any:
 @of_array
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def silu(x: Any, /) -> Any:
     """x * sigmoid(x).
 
@@ -108,6 +112,7 @@ def silu(x: Any, /) -> Any:
 @of_array
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def gelu(x: Any, /, *, approximate: bool = False) -> Any:
     """x times the normal distribution function of x, or its tanh approximation.
 
@@ -125,6 +130,7 @@ def gelu(x: Any, /, *, approximate: bool = False) -> Any:
 @of_two_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def mean_squared_error(x: Any, y: Any, /) -> Any:
     """The mean of (x - y)^2 over all elements.
 

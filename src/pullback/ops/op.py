@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..arrays.spec import Spec
+import numpy as np
+
+from ..arrays.spec import HALF_CODES, Spec
 from ..errors import ArgumentError
+from . import basis
 
 #: Every op by its name.
 OPS: dict[str, Op] = {}
@@ -131,6 +134,9 @@ class Op:
 
     `meet(*args, **static)` sees the arguments wherever a program runs op by op, and may refuse them.
 
+    `wide_value`: on arrays of half precision the value is computed in float32 and rounded once; False for ops that only
+    move elements, and for ufuncs, which do so themselves. `wide_rules`: so are its derivatives, whose rules have
+    several steps: saved values and cotangents are widened, and each share or tangent is rounded once.
     `autocast` says what the op does under `pb.autocast` where its family does not (`ops/autocast.py`): "low", "high" or
     "promote".
 
@@ -165,6 +171,8 @@ class Op:
     stops_tapes: bool = False
     autocast: str = ""
     masked: Callable[..., Any] | None = None
+    wide_value: bool = False
+    wide_rules: bool = False
     rules: dict[Any, PullRule] = field(default_factory=dict)
 
     def argument(self, position: int) -> str:
@@ -213,6 +221,23 @@ def register(op: Op) -> Op:
         raise ArgumentError(f"op {op.name!r} is already defined.")
     OPS[op.name] = op
     return op
+
+
+def is_any_half(specs: Sequence[Spec]) -> bool:
+    """Whether any argument is of half precision."""
+    for spec in specs:  # noqa: SIM110 - a generator costs more than the test
+        if spec.half:
+            return True
+    return False
+
+
+def widen_halves(value: Any) -> Any:
+    """A value, or each of several, in float32 if it has half precision; anything else (None, a spec) as it is."""
+    if isinstance(value, (tuple, list)):
+        return type(value)([widen_halves(part) for part in value])
+    if isinstance(value, Spec) or getattr(getattr(value, "dtype", None), "char", "") not in HALF_CODES:
+        return value
+    return basis.astype(value, np.float32)
 
 
 class PullRule:
@@ -283,13 +308,21 @@ class PullRule:
         specs: tuple[Spec, ...],
         static: dict[str, Any],
     ) -> list[Any]:
-        """The cotangents of some arguments, before they are summed to the arguments' shapes."""
+        """The cotangents of some arguments, before they are summed to the arguments' shapes; in half precision float32
+        ones, where the op has wide rules.
+        """
+        if self.op.wide_rules and is_any_half(specs) and not self._is_one_product(specs):
+            bar, out, args = widen_halves(bar), widen_halves(out), widen_halves(args)
         if self._joint is None or self.op.joint is None:
             return [self.share(i, bar, out, args, specs, static) for i in positions]
         together = self.op.joint.function(
             *self._formula_arguments(self._joint, tuple(positions), bar, out, args, specs, static)
         )
         return [together[i] for i in positions]
+
+    def _is_one_product(self, specs: Sequence[Spec]) -> bool:
+        """Whether a share is one product, rounded once as it is, and not summed afterwards."""
+        return self.op.algebra.is_product and all(s.shape == specs[0].shape for s in specs)
 
     def share(
         self, position: int, bar: Any, out: Any, args: list[Any], specs: tuple[Spec, ...], static: dict[str, Any]

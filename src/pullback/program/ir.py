@@ -29,6 +29,7 @@ from ..errors import (
 from ..instrument import OpCall
 from ..ops import basis
 from ..ops.dispatch import as_value
+from ..ops.forms import Flow, Gather, ScatterAdd, Write
 from ..ops.lazy import lazy_function
 from ..ops.op import PURE, Effects, Op
 from ..settings import modes
@@ -37,6 +38,7 @@ from .run import run
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import CodeType
 
 #: What to do where Python needs a number that is known only when the program runs.
 _ADVICE = {
@@ -44,6 +46,9 @@ _ADVICE = {
     "int()": "Sizes and counts must be known beforehand: take them from x.shape, index with pb.take",
     "index()": "Sizes and counts must be known beforehand: take them from x.shape, index with pb.take",
 }
+
+#: Forms of ops whose indices, or number of a branch, may be out of range when the program runs.
+_INDEXED = frozenset((Flow, Gather, ScatterAdd, Write))
 
 _format_program = lazy_function("text", "format_program", "program")
 _format_spec = lazy_function("text", "format_spec", "program")
@@ -72,6 +77,11 @@ class Equation:
         """What passes may do with it, also for the sake of the programs it runs."""
         return self.op.effects_of(self.static)
 
+    @property
+    def site(self) -> tuple[CodeType, int] | None:
+        """The user's line, of an op with indices."""
+        return getattr(self.results[0], "site", None) if self.results else None
+
 
 @functools.lru_cache(maxsize=4096)
 def pointwise_spec(op: Op, specs: tuple[Spec, ...]) -> Any:
@@ -82,7 +92,9 @@ def pointwise_spec(op: Op, specs: tuple[Spec, ...]) -> Any:
 class Symbol(SymbolicValue):
     """A value known only by its spec. Ops on it are traced instead of computed."""
 
-    __slots__ = ("constants", "equations", "level", "now", "recorded", "scope", "spec")
+    #: `site` is the user's line, of results that depend on indices: set on these alone.
+    __slots__ = ("constants", "equations", "level", "now", "recorded", "scope", "site", "spec")
+    site: tuple[CodeType, int]
     level: int
     scope: Scope
     is_variable = True
@@ -123,6 +135,8 @@ class Symbol(SymbolicValue):
         made = op.spec_of(given, static) if static or op.family != "elementwise" else pointwise_spec(op, given)
         specs = made if type(made) is tuple else (made,)
         results = tuple(Symbol(spec, self.scope, self.equations, self.constants) for spec in specs)
+        if op.form.__class__ in _INDEXED and len(args) > 1:
+            results[0].site = user_line(sys._getframe(1))
         constants = self.constants
         args = [resolve_symbol(x) for x in args]
         if not modes().grad and not self.is_tangent:

@@ -35,9 +35,10 @@ from ..arrays.node import PlannedCall
 from ..arrays.spec import PLAIN_KINDS, Spec, make_spec, spec_of
 from ..ops.elementwise import pointwise
 from ..ops.lazy import lazy_function
-from ..ops.op import OUT, PullRule
+from ..ops.op import OUT, MaskedCotangent, PullRule
 from ..ops.plans import bind_function
 from ..ops.reduce.reductions import fit_to_spec
+from ..ops.shape.reshaping import narrow
 from ..program.ir import Equation, Program, Symbol
 from ..program.run import run
 from ..program.stage import stage
@@ -115,7 +116,9 @@ def _add_to_shares(program: Program, adds: Sequence[bool]) -> Program:
 
 
 def _interpreted_step(call: PlannedCall, accumulate: Accumulate, fits: bool = False) -> BackwardStep:
-    """The step that evaluates the rule; `fits`: shares have the specs of their arguments, whatever these are."""
+    """The step that evaluates the rule; `fits`: shares have the shapes of their arguments, whatever these are, and
+    their dtypes unless those are of half precision.
+    """
     rule, specs, static = call.rule, call.specs, call.static
     needs = rule.needs
     wanted = [specs[i] for i in needs]
@@ -126,13 +129,20 @@ def _interpreted_step(call: PlannedCall, accumulate: Accumulate, fits: bool = Fa
         for parent, share, spec in zip(parents, shares, wanted, strict=True):
             if share is not None:
                 held = parent.bar
-                if not (
-                    fits or (type(share) is np.ndarray and share.shape == spec.shape and share.dtype is spec.dtype)
-                ):
+                if fits:
+                    share = _round_share(share, spec) if spec.half else share
+                elif not (type(share) is np.ndarray and share.shape == spec.shape and share.dtype is spec.dtype):
                     share = fit_share(share, spec)
                 parent.bar = share if held is waiting else accumulate(held, share)
 
     return step
+
+
+def _round_share(share: Any, spec: Spec) -> Any:
+    """A share that was computed in float32, in half precision."""
+    if type(share) is MaskedCotangent:
+        return MaskedCotangent(narrow(share.bar, spec.dtype), share.mask)
+    return narrow(share, spec.dtype)
 
 
 def _unpack_kept(rule: PullRule, kept: Sequence[Any], specs: Sequence[Any]) -> tuple[Any, list[Any]]:

@@ -17,7 +17,7 @@ from ..arrays.value import Value
 from ..errors import ArgumentError, ConversionError, DtypeError, ShapeError
 from ..ops.dispatch import as_value, run
 from ..ops.op import Op
-from ..ops.shape.reshaping import astype, broadcast_checked, expand_dims
+from ..ops.shape.reshaping import astype, broadcast_checked, expand_dims, narrow
 from ..program.ir import Symbol
 from ..program.run import run as run_program
 from ..program.stage import stage
@@ -135,7 +135,7 @@ def _make_dual(primal: Any, tangent: Any, scope: Scope) -> Any:
     if found.shape != spec.shape:
         # Rules leave broadcasting out; most tangents are added up before they need their full shape.
         tangent = broadcast_checked(tangent, spec.shape)
-    return Dual(primal, tangent if found.dtype == spec.dtype else astype(tangent, spec.dtype), scope)
+    return Dual(primal, tangent if found.dtype == spec.dtype else narrow(tangent, spec.dtype), scope)
 
 
 def _add_leading_axis(x: Any) -> Any:

@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ...arrays.spec import Spec, spec_of
 from ...ops.dispatch import apply
 from ...ops.forms import Cast
@@ -62,7 +64,7 @@ def log_failure(op: Op, error: Exception) -> None:
 
 def _find_launch(program: Program) -> Function | None:
     shape = _common_shape(program)
-    if shape is None or link.why_unavailable() or not all(map(_is_elementwise, program.equations)):
+    if shape is None or link.why_unavailable() or not all(map(is_elementwise, program.equations)):
         return None
     specs, size = [s.spec for s in program.inputs], math.prod(shape)
     # after how many elements an argument repeats itself
@@ -90,10 +92,10 @@ def _common_shape(program: Program) -> tuple[int, ...] | None:
     return shape if all(shape[len(shape) - len(other) :] == other for other in given) else None
 
 
-def _is_elementwise(e: Equation) -> bool:
+def is_elementwise(e: Equation) -> bool:
     """Whether the equation is one line of a kernel."""
     target, given = link.cuda_target(), [spec_of(a) for a in e.args]
-    if len(e.results) != 1 or not all(isinstance(a, Symbol) or type(a) in (bool, int, float) for a in e.args):
+    if len(e.results) != 1 or not all(isinstance(a, Symbol) or _is_number(a) for a in e.args):
         return False
     dtypes = [e.results[0].spec.dtype, *(s.dtype for s in given)]
     if not all(map(target.computes_in, dtypes)):
@@ -102,6 +104,11 @@ def _is_elementwise(e: Equation) -> bool:
         return True
     known = e.op.family == "elementwise" and not e.static and e.op.kernel is not None
     return known and target.supports(e.op, tuple(given), e.results[0].spec)
+
+
+def _is_number(x: Any) -> bool:
+    """Whether a constant is one number, or an array of one."""
+    return type(x) in (bool, int, float) or (isinstance(x, np.ndarray) and x.size > 0 and bool(np.all(x == x.flat[0])))
 
 
 def _render_text(program: Program, periods: Sequence[int], index: str) -> str:
@@ -116,7 +123,7 @@ def _render_text(program: Program, periods: Sequence[int], index: str) -> str:
         known[id(symbol)] = words.assign(f"a{i}[{place}]", dtype)
         sizes += [f"{index} p{i}"] if period > 1 else []
     for e in program.equations:
-        known[id(e.results[0])] = _render_equation(words, e, known)
+        known[id(e.results[0])] = render_equation(words, e, known)
     stores = []
     for i, out in enumerate(program.outputs):
         given.append(f"{c_type(out.spec.dtype)}* r{i}")
@@ -131,12 +138,12 @@ def _render_text(program: Program, periods: Sequence[int], index: str) -> str:
     )
 
 
-def _render_equation(words: CudaWords, e: Equation, known: dict[int, CudaValue]) -> CudaValue:
+def render_equation(words: CudaWords, e: Equation, known: dict[int, CudaValue]) -> CudaValue:
     out = e.results[0].spec.dtype
     if isinstance(e.op.form, Cast):
         return words.cast(known[id(e.args[0])], out)
     dtype = computation_dtype([spec_of(a) for a in e.args], e.results[0].spec)
     words.dtype = dtype
-    args = [known[id(a)] if isinstance(a, Symbol) else words.number(a, dtype) for a in e.args]
+    args = [known[id(a)] if isinstance(a, Symbol) else words.number(np.asarray(a).flat[0], dtype) for a in e.args]
     assert e.op.kernel is not None
     return words.cast(e.op.kernel(words, *args), out)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from ..loop_ir import Buffer, Host, Loop, Product
 
-#: The word in which a launch notes that an index was out of range: zero until then. The runtime has its memory.
-STATUS = Buffer("status", 1, np.dtype(np.int32))
+STATUS_DTYPE = np.dtype(np.int32)
+
+
+def new_status(*sites: Any) -> Buffer:
+    """Words in which a launch notes that an index was out of range, one for each line of the user's that may have one:
+    zero until then. The runtime has its memory. Lines are added while the launch is rendered.
+    """
+    return Buffer("status", len(sites), STATUS_DTYPE, constant=list(sites))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,8 @@ class NestedPlans:
 
     loop: Loop
     plans: tuple[LaunchPlan, ...]
+    #: Where a branch notes that there is none of its number.
+    status: Buffer
 
 
 Action = Launch | LibraryProduct | Choice | HostCall | NestedPlans
@@ -81,3 +90,5 @@ class CudaCode:
 
     text: str
     plan: LaunchPlan
+    #: The user's line for each word of the status.
+    sites: tuple[Any, ...] = ()

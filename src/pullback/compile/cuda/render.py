@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from ...settings import get_matmul_precision
 from ..loop_ir import Blocks, Buffer, Host, Kernel, Layout, Loop, Product, Step, Steps
@@ -12,7 +13,17 @@ from ..schedule.arena import round_up
 from .kernel.grid import VECTOR_BYTES
 from .kernel.render import render_kernel
 from .kernel.writer import FunctionLaunch
-from .launch_plan import Action, Choice, CudaCode, HostCall, Launch, LaunchPlan, LibraryProduct, NestedPlans
+from .launch_plan import (
+    Action,
+    Choice,
+    CudaCode,
+    HostCall,
+    Launch,
+    LaunchPlan,
+    LibraryProduct,
+    NestedPlans,
+    new_status,
+)
 from .preamble import PREAMBLE
 from .products.choose import offered_algorithms, offered_shapes, row_shape
 from .products.join import Unit, split_stages
@@ -35,7 +46,7 @@ def render_program(steps: Steps, fast: bool) -> CudaCode:
     plan = module.plan(steps, {})
     functions = "\n".join(text.replace("NAME", name, 1) for text, name in module.names.items())
     tiles = f"{INSTRUCTIONS}\n{tiles_text()}\n" if "_tile_<" in functions else ""
-    return CudaCode(f"{PREAMBLE}\n{tiles}{functions}", plan)
+    return CudaCode(f"{PREAMBLE}\n{tiles}{functions}", plan, tuple(module.sites))
 
 
 class _Module:
@@ -44,6 +55,7 @@ class _Module:
     def __init__(self, tf32: bool) -> None:
         self.tf32 = tf32
         self.names: dict[str, str] = {}
+        self.sites: list[Any] = []
 
     def plan(self, steps: Steps, alignments: Mapping[Buffer, int]) -> LaunchPlan:
         actions = [action for step in steps.steps for action in self.step(step, {}, alignments)]
@@ -64,7 +76,15 @@ class _Module:
 
     def _launch(self, x: FunctionLaunch, shifts: Mapping[Buffer, int]) -> Launch:
         name = self.names.setdefault(x.text, f"kernel{len(self.names)}")
+        for buffer in x.buffers:
+            if buffer.kind == "status":
+                self._place_status(buffer)
         return Launch(name, x.buffers, tuple(shifts.get(b, 0) for b in x.buffers), x.grid, x.block, x.shared_bytes)
+
+    def _place_status(self, status: Buffer) -> None:
+        if status.offset < 0:
+            status.offset = len(self.sites) * status.dtype.itemsize
+            self.sites += status.constant
 
     def _blocks(self, step: Blocks, alignments: Mapping[Buffer, int]) -> list[Action]:
         steps_of = {b: by * b.dtype.itemsize for b, by in step.moves.items()}
@@ -140,7 +160,9 @@ class _Module:
             for buffer, layout, by in (*given, *made):
                 inner[buffer] = math.gcd(inner.get(buffer, VECTOR_BYTES), _layout_alignment(layout, by, alignments))
             plans.append(self.plan(program, inner))
-        return NestedPlans(step, tuple(plans))
+        status = new_status(*([step.site] if step.kind == "branch" else []))
+        self._place_status(status)
+        return NestedPlans(step, tuple(plans), status)
 
 
 def _combine_ways(units: Sequence[Sequence[Way]]) -> list[Way]:

@@ -11,18 +11,19 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..loop_ir import Buffer
+from ..vocabulary import HALF_DTYPES
 from .kernel.writer import FunctionLaunch
-from .words import C_TYPES, HALF_TYPES
+from .words import C_TYPES
 
 _POINTER = re.compile(r"\bb\d+\b")
-_SHARED = re.compile(r"__shared__ ([a-z0-9_ ]+?) \w+((?:\[\d+\])+)")
-_SIZES = {name: 2 if dtype in HALF_TYPES else np.dtype(dtype).itemsize for dtype, name in C_TYPES.items()}
+_SHARED = re.compile(r"__shared__ (?:__align__\(16\) )?([a-z0-9_ ]+?) \w+((?:\[\d+\])+)")
+_SIZES = {name: 2 if dtype in HALF_DTYPES else np.dtype(dtype).itemsize for dtype, name in C_TYPES.items()}
 #: What a function may declare, and what the sort of the preamble does.
 MAX_SHARED_BYTES = 48 << 10
 SORT_BYTES = 36 << 10
 
 #: What the text of a tile declares.
-_TILE = re.compile(r"__shared__ (float|double) shared\[(\d+)\];")
+_TILE = re.compile(r"__shared__ __align__\(16\) (float|double) shared\[(\d+)\];")
 
 
 def share_launches(launches: Sequence[FunctionLaunch]) -> list[FunctionLaunch]:
@@ -72,7 +73,7 @@ def merge_launches(launches: Sequence[FunctionLaunch]) -> FunctionLaunch:
     head = "struct Place { unsigned x, y, z; };\n  "
     tile = max(_count_tile_bytes(launch.body) for launch in launches)
     if tile:
-        head += f"__shared__ double tile[{-(-tile // 8)}];\n  "
+        head += f"__shared__ __align__(16) double tile[{-(-tile // 8)}];\n  "
         parts = [_TILE.sub(r"\1* shared = (\1*)tile;", part) for part in parts]
     text = head + " else ".join(parts)
     is_wide = any(launch.wide for launch in launches)

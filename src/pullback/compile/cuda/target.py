@@ -9,9 +9,9 @@ from ..target import Compilation, Costs, Limits, Runner, Target
 from ..vocabulary import VOCABULARY
 from .products.join import group_steps
 from .render import render_program
-from .words import C_TYPES, HALF_TYPES
+from .words import C_TYPES
 
-DTYPES = frozenset(C_TYPES) - HALF_TYPES
+DTYPES = frozenset(C_TYPES)
 #: About what a GPU does with all of its memory's bandwidth.
 COSTS = Costs(operation_ns=0.0001, byte_ns=0.00025, multiplication_ns=0.00004)
 LIMITS = Limits(
@@ -40,11 +40,20 @@ LIMITS = Limits(
     max_batch_product_ns=math.inf,
     gil_release_ns=math.inf,
     max_batch_axes=4,
+    patchless_dtypes=frozenset({"float32"}),
 )
 
 
 def make_cuda_target(link: Callable[[Compilation], Runner]) -> Target:
     """A GPU whose compiled programs run by what `link` makes of them."""
     return Target(
-        "cuda", DTYPES, frozenset(VOCABULARY), COSTS, LIMITS, render=render_program, link=link, group=group_steps
+        "cuda",
+        DTYPES,
+        frozenset(VOCABULARY),
+        COSTS,
+        LIMITS,
+        render=render_program,
+        link=link,
+        group=group_steps,
+        has_half_products=True,
     )

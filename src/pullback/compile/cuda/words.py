@@ -12,15 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ..vocabulary import IDENTITY
+from ..vocabulary import IDENTITY, is_half, value_dtype
 
 C_TYPES = {
     "bool": "bool", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long",
     "uint8": "unsigned char", "uint16": "unsigned short", "uint32": "unsigned", "uint64": "unsigned long long",
     "float32": "float", "float64": "double", "float16": "float16_", "bfloat16": "bfloat16_",
 }  # fmt: skip
-#: Types of memory that nothing computes in: a load widens them to float32, a store rounds.
-HALF_TYPES = frozenset(("float16", "bfloat16"))
 FLOAT: np.dtype[Any] = np.dtype(np.float32)
 BOOL: np.dtype[Any] = np.dtype(bool)
 _ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*"}
@@ -55,18 +53,9 @@ def c_type(dtype: np.dtype[Any]) -> str:
     return C_TYPES[dtype.name]
 
 
-def is_half(dtype: np.dtype[Any]) -> bool:
-    return dtype.itemsize == 2 and dtype.name in HALF_TYPES
-
-
-def held_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype of a value in registers."""
-    return FLOAT if is_half(dtype) else dtype
-
-
 def number_text(number: Any, dtype: np.dtype[Any]) -> str:
     """A number of a dtype as C text, exactly."""
-    rounded, dtype = np.asarray(number).astype(dtype), held_dtype(dtype)
+    rounded, dtype = np.asarray(number).astype(dtype), value_dtype(dtype)
     value = rounded.astype(dtype)[()]
     if dtype.kind == "b":
         return "true" if value else "false"
@@ -100,14 +89,14 @@ class CudaWords:
         self.dtype = FLOAT
 
     def assign(self, text: str, dtype: np.dtype[Any]) -> CudaValue:
-        name, dtype = f"v{next(self.counter)}", held_dtype(dtype)
+        name, dtype = f"v{next(self.counter)}", value_dtype(dtype)
         self.lines.append(f"const {c_type(dtype)} {name} = {text};")
         return CudaValue(name, dtype)
 
     # Numbers, and values of other dtypes
 
     def number(self, number: Any, dtype: np.dtype[Any]) -> CudaValue:
-        return CudaValue(number_text(number, dtype), held_dtype(dtype))
+        return CudaValue(number_text(number, dtype), value_dtype(dtype))
 
     def constant(self, number: Any) -> CudaValue:
         return self.number(number, self.dtype)
@@ -129,7 +118,7 @@ class CudaWords:
 
     def to_store(self, x: CudaValue, dtype: np.dtype[Any]) -> CudaValue:
         """A value that memory of a dtype may be assigned: that rounds to half types."""
-        return x if is_half(dtype) and x.dtype.kind == "f" else self.cast(x, held_dtype(dtype))
+        return x if is_half(dtype) and x.dtype.kind == "f" else self.cast(x, value_dtype(dtype))
 
     def to_bool(self, x: CudaValue) -> CudaValue:
         return x if x.dtype.kind == "b" else self.assign(f"{x.name} != 0", BOOL)

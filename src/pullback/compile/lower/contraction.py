@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import Spec, spec_of
-from ...ops.forms import Contract
+from ...ops.forms import Cast, Contract
 from ...program.ir import Equation, Symbol
 from ..loop_ir import Buffer, KernelLine, Layout, Product
 from ..target import Target
-from ..vocabulary import HALF_DTYPES
+from ..vocabulary import HALF_DTYPES, value_dtype
 from .axes import layout_in_order
 from .destinations import layout_for_use
 from .fuse import Fuser
@@ -175,8 +175,10 @@ def find_in_place_updates(f: Fuser, inputs: Sequence[Symbol]) -> dict[int, tuple
             product, alpha, equations = match
             if any(_rearranged_from(a, f.producer) in given for a in product.args):
                 continue  # another update may overwrite what this product reads
-            same = product.results[0].spec == inputs[number].spec
-            same = same and product_dtype(inputs[number].spec.dtype, f.target) == inputs[number].spec.dtype
+            own, spec = product.results[0].spec, inputs[number].spec
+            # sums of half dtypes are float32 before they are rounded
+            has_dtype = spec.dtype in (product_dtype(own.dtype, f.target), value_dtype(own.dtype))
+            same = has_dtype and (own.shape, own.device) == (spec.shape, spec.device)
             if same and can_lower_contraction(f, product) and _is_in_product_order(product):
                 found |= {id(e): (product, alpha) for e in (product, *equations)}
                 # its memory is the input's, whatever view it was
@@ -195,11 +197,15 @@ def _match_update(
     if weights[:1] != (1.0,) or len(weights) != 2 or e.args[0] is not target or uses[id(x)] != 1:
         return None
     step, between, scale = e.args[1], [e], weights[1]
-    # between target and product there may be only scalar factors, each used nowhere else
+    # between target and product there may be only scalar factors and casts that widen, each used nowhere else
     while isinstance(step, Symbol) and uses[id(step)] == 1 and id(step) in producer:
         inner = producer[id(step)]
         if isinstance(inner.op.form, Contract):
             return inner, scale, tuple(between)
+        if isinstance(inner.op.form, Cast) and inner.results[0].spec.dtype == value_dtype(inner.args[0].spec.dtype):
+            between.append(inner)
+            step = inner.args[0]
+            continue
         numbers = [a for a in inner.args if not isinstance(a, Symbol) and _is_real_number(spec_of(a))]
         if not inner.op.algebra.is_product or len(numbers) != 1:
             return None

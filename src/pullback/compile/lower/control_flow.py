@@ -77,7 +77,8 @@ def _lower_branch(f: Fuser, e: Equation, lower: Lower) -> None:
     which, *given = (_contiguous_layout_of(f, a) for a in e.args)
     made = [f.new_layout(e.results[i].spec) for i in wanted]
     zeros = (0,) * len(given), (0,) * len(made)
-    _append_step(f, Loop("branch", tuple(programs), tuple(given), zeros[0], tuple(made), zeros[1], 0, which))
+    loop = Loop("branch", tuple(programs), tuple(given), zeros[0], tuple(made), zeros[1], 0, which, site=e.site)
+    _append_step(f, loop)
     _bind_results(f, e, wanted, made)
 
 

@@ -6,6 +6,9 @@ activation, a pooling) runs along channels. With M windows, D = channels * place
     y (M, F)  = patches (M, D) @ filters (D, F)
     w (D, F)  = sum over blocks of patches^T (D, M) @ y (M, F)
     x         = the rows of y (M, F) @ filters^T (F, D), each accumulated where its patch is
+
+Where products read patches in their grid, none are laid out in the end, so there is one block; and x is the convolution
+of y, padded, with the filters turned round, if windows are one step apart.
 """
 
 from __future__ import annotations
@@ -34,11 +37,15 @@ from ..loop_ir import (
     row_major_strides,
 )
 from ..schedule.cost import count_multiplications
+from ..target import Limits
 from ..vocabulary import value_dtype
 from .contraction import PRODUCT_DTYPES
 from .fuse import Fuser
 from .half_values import product_dtype, wide_spec
 from .padding import channels_last, fill_kernel, interior_layout, padded_layout
+
+#: The gradient by fewer channels than this is no convolution: most columns of a tile would be empty.
+MIN_CHANNELS = 16
 
 
 def can_lower_convolution(f: Fuser, e: Equation) -> bool:
@@ -66,6 +73,7 @@ class _Geometry:
     dilation: Sizes
     dtype: np.dtype[Any]
     patch_bytes: int
+    is_patchless: bool
 
     @property
     def depth(self) -> int:
@@ -79,17 +87,34 @@ class _Geometry:
     @property
     def images(self) -> int:
         """Images of a block: as many as fit in the cache and divide the number of images."""
+        if self.is_patchless:
+            return self.n
         # at least one image, however large its patches are
         most = max(1, self.patch_bytes // (self.rows * self.depth * self.dtype.itemsize))
         return max(i for i in range(1, self.n + 1) if self.n % i == 0 and i <= most)
 
+    @property
+    def order(self) -> tuple[int, ...] | None:
+        """The order of axes that padded grids get: any, or channels innermost where these are many."""
+        return channels_last(2 + len(self.window)) if self.is_patchless and self.channels % 4 == 0 else None
 
-def _geometry_of(e: Equation, patch_bytes: int, dtype: np.dtype[Any]) -> _Geometry:
+    def transpose(self, sizes: Sizes) -> _Geometry | None:
+        """The convolution of y that is the gradient by x, of some sizes: None if it is not one of the same kind."""
+        reach = [d * (k - 1) for k, d in zip(self.window, self.dilation, strict=True)]
+        padding = tuple((r - low, r - high) for r, (low, high) in zip(reach, self.padding, strict=True))
+        fits = self.is_patchless and all(s == 1 for s in self.stride) and min(map(min, padding)) >= 0
+        if not fits or self.channels < MIN_CHANNELS:
+            return None
+        return replace(self, channels=self.filters, filters=self.channels, many=sizes, padding=padding)
+
+
+def _geometry_of(e: Equation, limits: Limits, dtype: np.dtype[Any]) -> _Geometry:
     shapes = {e.op.form.result: e.results[0].spec.shape}
     shapes |= {name: spec_of(a).shape for name, a in zip(e.op.args, e.args, strict=True)}
     x, w, y = shapes["x"], shapes["w"], shapes["y"]
     how = (e.static["stride"], e.static["padding"], e.static["dilation"])
-    return _Geometry(x[0], x[1], w[0], w[2:], y[2:], *how, dtype, patch_bytes)
+    is_patchless = dtype.name in limits.patchless_dtypes and e.results[0].spec.dtype == dtype
+    return _Geometry(x[0], x[1], w[0], w[2:], y[2:], *how, dtype, limits.patch_bytes, is_patchless)
 
 
 def _routine_of(e: Equation) -> Routine:
@@ -102,7 +127,7 @@ def lower_convolution(f: Fuser, e: Equation) -> None:
         _lower_as_routine(f, e)
         return
     dtype = product_dtype(e.results[0].spec.dtype, f.target)
-    g, (first, second) = _geometry_of(e, f.limits.patch_bytes, dtype), e.args
+    g, (first, second) = _geometry_of(e, f.limits, dtype), e.args
     if e.op.form.result == "y":
         layout = _lower_forward(f, g, first, second)
     elif e.op.form.result == "w":
@@ -117,7 +142,7 @@ def _lower_as_routine(f: Fuser, e: Equation) -> None:
     args = tuple(_in_usual_order(f, a, spec.dtype) for a in e.args)
     out, op, static = f.new_layout(spec), e.op, e.static
     step = Host(op.name, lambda *arrays: compute(op, arrays, static), args, (out,), True, _routine_of(e))
-    g = _geometry_of(e, 1, spec.dtype)
+    g = _geometry_of(e, f.limits, spec.dtype)
     multiplications = g.n * g.rows * g.depth * g.filters // static["groups"]
     # the weight is one for a convolution as if for a stack of matrices
     weight = multiplications / count_multiplications(step)
@@ -133,7 +158,12 @@ def _in_usual_order(f: Fuser, x: Any, dtype: np.dtype[Any]) -> Layout:
 
 
 def _lower_forward(f: Fuser, g: _Geometry, x: Any, w: Any) -> Layout:
-    source, filters = padded_layout(f, x, g.padding), _filter_matrix(f, g, w)
+    source = padded_layout(f, x, g.padding, order=g.order)
+    filters = _deep_filters(f, g, w, "forward") if g.is_patchless else _filter_matrix(f, g, w)
+    return _convolve(f, g, source, filters)
+
+
+def _convolve(f: Fuser, g: _Geometry, source: Layout, filters: Layout) -> Layout:
     shape = (g.n, g.filters, *g.many)
     out = f.new_layout(make_spec(shape, g.dtype), channels_last(len(shape)))
     rows = g.images * g.rows
@@ -146,7 +176,7 @@ def _lower_forward(f: Fuser, g: _Geometry, x: Any, w: Any) -> Layout:
 
 
 def _lower_weight_gradient(f: Fuser, g: _Geometry, x: Any, y: Any) -> Layout:
-    source, bars = padded_layout(f, x, g.padding), _row_matrix(f, g, y)
+    source, bars = padded_layout(f, x, g.padding, order=g.order), _row_matrix(f, g, y)
     # a block advances each buffer by one distance, so two operands cannot share theirs
     if bars.buffer is source.buffer:
         bars = f.copy_layout(bars)
@@ -165,6 +195,11 @@ def _lower_weight_gradient(f: Fuser, g: _Geometry, x: Any, y: Any) -> Layout:
 
 
 def _lower_input_gradient(f: Fuser, g: _Geometry, y: Any, w: Any, shape: tuple[int, ...]) -> Layout:
+    transposed_geometry = g.transpose(shape[2:])
+    if transposed_geometry is not None:
+        g = transposed_geometry
+        source = padded_layout(f, y, g.padding, order=g.order)
+        return _convolve(f, g, source, _deep_filters(f, g, w, "backward"))
     bars, filters = _row_matrix(f, g, y), _filter_matrix(f, g, w)
     transposed = Layout(filters.buffer, (1, g.filters, g.depth), (0, 1, g.filters))
     padded = (*shape[:2], *(n + low + high for n, (low, high) in zip(shape[2:], g.padding, strict=True)))
@@ -234,8 +269,36 @@ def _filter_matrix(f: Fuser, g: _Geometry, w: Any) -> Layout:
     return f.prepared_layouts[id(w), "filters"]
 
 
+def _deep_filters(f: Fuser, g: _Geometry, w: Any, direction: str) -> Layout:
+    """The weight as a matrix (1, depth, filters) whose columns are contiguous; backward, with windows turned round and
+    the roles of channels and filters exchanged.
+    """
+    if (id(w), direction) in f.prepared_layouts:
+        return f.prepared_layouts[id(w), direction]
+    source = f.layout_of(w)
+    first, second, *inner = source.strides
+    offset = source.offset
+    if direction == "backward":
+        first, second = second, first
+        offset += sum(s * (n - 1) for s, n in zip(inner, g.window, strict=True))
+        inner = [-s for s in inner]
+    shape = (g.filters, *g.window, g.channels)
+    target = f.copy_layout(Layout(source.buffer, shape, (first, *inner, second), offset), g.dtype)
+    f.prepared_layouts[id(w), direction] = Layout(target.buffer, (1, g.depth, g.filters), (0, 1, g.depth))
+    return f.prepared_layouts[id(w), direction]
+
+
 def _row_matrix(f: Fuser, g: _Geometry, y: Any) -> Layout:
     """y as a matrix (1, windows, filters), contiguous."""
+    backward = g.transpose(g.many)
+    if backward is not None and (id(y), backward.padding, 0) in f.prepared_layouts:
+        padded = f.prepared_layouts[id(y), backward.padding, 0]
+        # a copy that products do not need: they read where it was
+        inner = interior_layout(padded, (g.n, g.filters, *g.many), backward.padding)
+        order = channels_last(len(inner.shape))
+        shape, strides = (tuple(x[i] for i in order) for x in (inner.shape, inner.strides))
+        copied = f.copy_layout(Layout(inner.buffer, shape, strides, inner.offset))
+        return Layout(copied.buffer, (1, g.n * g.rows, g.filters), (0, g.filters, 1))
     shape = (g.n, g.filters, *g.many)
     wanted = f.new_layout(make_spec(shape, g.dtype), channels_last(len(shape)))
     layout = f.widened_layout(y, g.dtype)

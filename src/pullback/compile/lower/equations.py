@@ -165,7 +165,7 @@ def lower_place(f: Fuser, e: Equation) -> None:
     if layout.size:
         f.first.append(fill_kernel(layout, 0))
     if len(e.args) > 1:
-        lower_scatter(f, layout, e.args[0], e.static["index"], e.args[1:], "add")
+        lower_scatter(f, e, layout, e.args[0], e.args[1:], "add")
     elif spec_of(e.args[0]).size:
         f.put(e.args[0], region_layout(layout, e.static["index"]))
     f.set_place(e.results[0], layout)
@@ -178,7 +178,7 @@ def lower_write(f: Fuser, e: Equation) -> None:
         store_separately(f, e.args[0], layout)
     f.places[id(e.results[0])] = layout
     if len(e.args) > 2:
-        lower_scatter(f, layout, e.args[1], e.static["index"], e.args[2:], "")
+        lower_scatter(f, e, layout, e.args[1], e.args[2:], "")
     elif spec_of(e.args[1]).size:
         store_separately(f, e.args[1], region_layout(layout, e.static["index"]))
 

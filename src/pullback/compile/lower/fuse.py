@@ -22,7 +22,7 @@ from ..loop_ir import Buffer, Kernel, KernelLine, Layout, Step, Store, contiguou
 from ..target import Target
 from ..vocabulary import Weigher, is_half, operation_dtype
 from .axes import Axes, all_axes, axes_by_stride, layout_in_order, position_in_domain, strides_on_domain
-from .half_values import round_argument, rounded_line
+from .half_values import round_argument, rounded_line, unrounded_line
 from .recomputation import Recomputation
 from .views import view_layouts
 
@@ -95,11 +95,13 @@ class Fuser:
     def line_maker(self, e: Equation) -> Callable[[tuple[KernelLine, ...], int], KernelLine]:
         """A function that makes the line of an elementwise equation from the lines of its arguments."""
         out = e.results[0].spec
-        if isinstance(e.op.form, Cast):
+        if isinstance(e.op.form, Cast) and e.op.form.rounds:
             return lambda args, phase: KernelLine("cast", out.dtype, args[0].axes, phase, args, label=e.op.name)
         computed = operation_dtype([spec_of(a) for a in e.args], out)
         weight = Weigher.weigh(e.op, len(e.args))
-        kernel, is_narrow = e.op.kernel, is_half(computed)
+        # a cast that does not round takes its argument as it is
+        is_narrow = is_half(computed) and e.op.kernel is not None
+        kernel = e.op.kernel or (lambda k, x: x)
 
         def make(args: tuple[KernelLine, ...], phase: int) -> KernelLine:
             axes = frozenset().union(*(a.axes for a in args))
@@ -354,6 +356,7 @@ class Fuser:
         self, step: int, line: KernelLine, axes: Axes, layout: Layout, word: str = "", points: int = 0
     ) -> None:
         kernel = self.kernel(step)
+        line = unrounded_line(line, layout.buffer.dtype)
         kernel.stores.append(
             Store(line, layout.buffer, strides_on_domain(kernel, axes, layout), layout.offset, word, points=points)
         )

@@ -19,6 +19,12 @@ def rounded_line(line: KernelLine, dtype: np.dtype[Any]) -> KernelLine:
     return line if is_rounded else KernelLine("cast", dtype, line.axes, phase_after((line,)), (line,), label="round")
 
 
+def unrounded_line(line: KernelLine, dtype: np.dtype[Any]) -> KernelLine:
+    """A line to store in a dtype: the store rounds, so that a cast to that dtype need not."""
+    is_cast = line.kind == "cast" and line.narrow == dtype.name
+    return line.args[0] if is_cast and line.args[0].dtype == line.dtype else line
+
+
 def round_argument(line: KernelLine, dtype: np.dtype[Any], out: Spec) -> KernelLine:
     """An argument of an op of a half dtype. A Python number takes that dtype. What is compared is rounded, so that a
     value equals itself wherever it was stored in between, as a maximum equals one of its elements.

@@ -82,15 +82,15 @@ def lower_gather(f: Fuser, e: Equation) -> None:
     used = frozenset(i for i, s in enumerate(strides) if s).union(*(line.axes for line in lines))
     line = KernelLine(
         "gather", source.buffer.dtype, used, phase_after(lines), lines, buffer=source.buffer, strides=strides,
-        offset=seen.offset, weight=8, places=seen.slots,
+        offset=seen.offset, weight=8, places=seen.slots, site=e.site,
     )  # fmt: skip
     f.record_line(e.results[0], step, kernel, line, axes)
     f.readers.setdefault(id(source.buffer), []).append(step)
 
 
-def lower_scatter(f: Fuser, target: Layout, values: Any, index: Any, arrays: Sequence[Any], word: str) -> None:
+def lower_scatter(f: Fuser, e: Equation, target: Layout, values: Any, arrays: Sequence[Any], word: str) -> None:
     """Add a kernel that writes values to places given by index arrays, in order."""
-    seen = index_layout(target, index, arrays)
+    seen = index_layout(target, e.static["index"], arrays)
     if not math.prod(seen.shape):
         return
     # a kernel of its own: indices may repeat a place, so writes keep their order
@@ -101,5 +101,7 @@ def lower_scatter(f: Fuser, target: Layout, values: Any, index: Any, arrays: Seq
     kernel = f.kernel(step)
     strides = strides_on_domain(kernel, axes, Layout(target.buffer, seen.shape, seen.strides))
     points = math.prod(seen.shape)
-    kernel.stores.append(Store(line, target.buffer, strides, seen.offset, word, lines, seen.slots, points=points))
+    kernel.stores.append(
+        Store(line, target.buffer, strides, seen.offset, word, lines, seen.slots, points=points, site=e.site)
+    )
     f.note(step, target.buffer)

@@ -16,8 +16,8 @@ def channels_last(rank: int) -> tuple[int, ...]:
     return (0, *range(2, rank), 1)
 
 
-def padded_layout(f: Fuser, x: Any, padding: Pairs, number: Any = 0) -> Layout:
-    """x with its padding; x in place if there is none."""
+def padded_layout(f: Fuser, x: Any, padding: Pairs, number: Any = 0, order: tuple[int, ...] | None = None) -> Layout:
+    """x with its padding, in an order of axes or in its own; x in place if there is none."""
     if not any(map(any, padding)):
         return f.layout_of(x)
     key = (id(x), padding, number)
@@ -25,7 +25,7 @@ def padded_layout(f: Fuser, x: Any, padding: Pairs, number: Any = 0) -> Layout:
         return f.prepared_layouts[key]
     spec = spec_of(x)
     padded = (*spec.shape[:2], *(n + low + high for n, (low, high) in zip(spec.shape[2:], padding, strict=True)))
-    layout = f.new_layout(make_spec(padded, spec.dtype), f.order(spec.shape, [(x, ())]))
+    layout = f.new_layout(make_spec(padded, spec.dtype), order or f.order(spec.shape, [(x, ())]))
     f.first.append(fill_kernel(layout, number))  # the step that computes x may come before this point
     f.put(x, interior_layout(layout, spec.shape, padding))
     f.prepared_layouts[key] = layout

@@ -133,7 +133,9 @@ def _run_product(step: Product, regions: Regions) -> None:
     """out = alpha * left @ right + beta * out; in float64, rounded once."""
     target, sources = regions(step.out.buffer), product_operands(step)
     (left, of_left), (right, of_right) = (regions(x.buffer).read(element_indices(x)) for x in sources)
-    left, right = left.astype(np.float64), right.astype(np.float64)
+    shapes = (*step.out.shape[:-1], step.depth), (*step.out.shape[:-2], step.depth, step.out.shape[-1])
+    left, of_left = (np.reshape(x, shapes[0]) for x in (left.astype(np.float64), of_left))
+    right, of_right = (np.reshape(x, shapes[1]) for x in (right.astype(np.float64), of_right))
     with np.errstate(all="ignore"):
         # in float64, so that the order of summation does not matter
         found = step.alpha * (left @ right)

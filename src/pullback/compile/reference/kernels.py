@@ -163,7 +163,8 @@ class _KernelWalk:
     # Stores
 
     def _initialize_fold(self, store: Store) -> None:
-        self.regions(store.buffer).write(self._element_indices(store), identity(store.word, store.buffer.dtype), 0.0)
+        where = np.arange(store.buffer.size) if store.parts > 1 else self._element_indices(store)
+        self.regions(store.buffer).write(where, identity(store.word, store.buffer.dtype), 0.0)
 
     def _store(self, store: Store) -> None:
         x, where, region = self.values[id(store.line)], self._element_indices(store), self.regions(store.buffer)

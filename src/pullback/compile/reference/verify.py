@@ -27,6 +27,7 @@ from ..loop_ir import (
     Step,
     Steps,
     Store,
+    contiguous_layout,
     product_operands,
 )
 from .interpreter import describe, element_indices
@@ -92,7 +93,8 @@ class _WrittenElements:
         _check_order(kernel)
         for store in kernel.stores:
             if store.word and not store.args and not store.accumulates:
-                self.mark_written(_touched_layout(kernel, store), moves)
+                whole = contiguous_layout(store.buffer, (store.buffer.size,))
+                self.mark_written(whole if store.parts > 1 else _touched_layout(kernel, store), moves)
         for line in kernel.live_lines():
             if line.buffer is not None:
                 self.require_written(_touched_layout(kernel, line), moves, line.label or line.kind)

@@ -15,7 +15,7 @@ def estimate_nanoseconds(step: Step, costs: Costs) -> float:
         work = sum(_points(step, line.axes) * line.weight for line in step.live_lines())
         return max(costs.operation_ns * work, costs.byte_ns * moved)
     if isinstance(step, Product):
-        return costs.multiplication_ns * step.out.size * step.left.shape[-1]
+        return costs.multiplication_ns * step.out.size * step.depth
     if isinstance(step, Blocks):
         return step.count * sum(estimate_nanoseconds(inner, costs) for inner in step.steps)
     if isinstance(step, Loop):

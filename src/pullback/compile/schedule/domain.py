@@ -14,11 +14,13 @@ class Domain:
 
     def __init__(self, kernel: Kernel, limits: Limits) -> None:
         self.kernel = kernel
-        self.max_unroll = limits.max_unroll
         self.groups, self.in_row = _collapse_axes(kernel)
         self.sizes = [math.prod(kernel.extents[a] for a in g) for g in self.groups]
         self.group_of = {a: i for i, g in enumerate(self.groups) for a in g}
         self.rows = len(self.groups) - self.in_row
+        #: Whether the first half of the lanes are even places of the row and the other half odd ones.
+        self.is_paired = self._can_pair_lanes(limits)
+        self.max_unroll = limits.max_unroll // (2 if self.is_paired else 1)
         self.lanes = self._choose_lanes(limits.vector_bytes)
         #: The group along which the domain is divided into blocks; -1 for none.
         self.divided_group = self.group_of[kernel.division.axis] if kernel.division is not None else -1
@@ -50,12 +52,32 @@ class Domain:
         if any(map(self._may_repeat_places, self.kernel.stores)):
             return 1  # the elements of a row are stored one by one
         weights = self._weights_by_itemsize()
-        sizes = {n for n in weights if n >= 4} or {max(weights, default=8)}
+        sizes = {2} if self.is_paired else {n for n in weights if n >= 4} or {max(weights, default=8)}
         lanes = min((vector_bytes // n for n in sizes), key=lambda m: (_cost_per_element(weights, m, vector_bytes), m))
         # where the length varies, a mask covers short rows; lanes that are never used leave folds as they are
         while lanes > 1 and lanes // 2 >= self.length and not isinstance(self.length, Varying):
             lanes //= 2
         return lanes
+
+    def _can_pair_lanes(self, limits: Limits) -> bool:
+        """Whether all that is accessed along the row is contiguous bfloat16: two neighbors are one word of memory, the
+        one its upper half and the other a shift away, and no instruction has to move lanes. A costly function has the
+        lanes that it wants.
+        """
+        lines = [line for line in self.kernel.live_lines() if self.varies_along_row(line) or line.kind == "fold"]
+        moving: list[KernelLine | Store] = [line for line in lines if line.buffer is not None]
+        moving += [s for s in self.kernel.stores if self.in_row and (s.args or self.strides(s.strides)[-1])]
+        return (
+            bool(moving)
+            and limits.vector_bytes >= 32
+            and all(self._is_row_of_bfloat16(x) for x in moving)
+            and all(line.weight < limits.costly_weight and _is_single(line) for line in lines)
+        )
+
+    def _is_row_of_bfloat16(self, x: KernelLine | Store) -> bool:
+        word = x.word if isinstance(x, Store) else ""
+        in_order = not x.args and not word and self.strides(x.strides)[-1] == 1
+        return in_order and x.buffer is not None and x.buffer.dtype.name == "bfloat16"
 
     def _may_repeat_places(self, store: Store) -> bool:
         """Whether elements along a row may be stored at one place: their indices differ, or nothing of their places."""
@@ -74,6 +96,11 @@ class Domain:
         for store in self.kernel.stores:
             weights[store.buffer.dtype.itemsize] = weights.get(store.buffer.dtype.itemsize, 0) + 1
         return weights
+
+
+def _is_single(line: KernelLine) -> bool:
+    """Whether a line has and computes numbers of four bytes, or booleans."""
+    return all(d.itemsize in (1, 4) for d in (line.dtype, line.compute_dtype or line.dtype))
 
 
 def _cost_per_element(weights: dict[int, int], lanes: int, vector_bytes: int) -> float:

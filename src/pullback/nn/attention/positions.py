@@ -16,6 +16,7 @@ from ...ops.dispatch import as_value, ndim, shape
 from ...ops.elementwise import pointwise
 from ...ops.fusion import fuse
 from ...ops.index.indexing import getitem
+from ...ops.round_once import rounds_once
 from ...ops.shape import arrange, reshaping
 from ...ops.signatures import of_mixed_arrays
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 @of_mixed_arrays
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def rotary_embedding(x: Any, /, positions: Any = None, *, base: float = 10000.0, pairing: str = "halves") -> Any:
     """x of shape (..., T, d) with pair i of the last axis rotated by the angle position * base^(-2 i / d), so that the
     product of two of them depends on the distance of their positions alone.

@@ -21,6 +21,7 @@ from ...ops.index import indexing
 from ...ops.index.normalize import namespace_for
 from ...ops.reduce import reductions
 from ...ops.reduce.reductions import as_constant
+from ...ops.round_once import rounds_once
 from ...ops.shape import arrange, reshaping
 from ...ops.signatures import of_array, of_mixed_arrays
 from ..arguments import as_floats
@@ -67,6 +68,7 @@ def _axis_taps(mode: str, at: Any) -> list[tuple[Any, Any]]:
 @of_mixed_arrays
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def grid_sample(
     x: Any, /, grid: Any, *, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = False
 ) -> Any:
@@ -140,6 +142,7 @@ def _gather_weighted(x: Any, index: Any, weights: list[Any]) -> Any:
 @of_array
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def affine_grid(theta: Any, /, size: Any, *, align_corners: bool = False) -> Any:
     """The grid for `grid_sample` that samples each point p of an image of a size (batch, channels, ...) through the
     map theta (p, 1): (batch, 2, 3) for two spatial axes, (batch, 3, 4) for three.

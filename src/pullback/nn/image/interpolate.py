@@ -21,6 +21,7 @@ from ...ops.dispatch import ndim, shape
 from ...ops.fusion import fuse
 from ...ops.index import indexing
 from ...ops.index.normalize import namespace_for
+from ...ops.round_once import rounds_once
 from ...ops.shape import reshaping
 from ...ops.signatures import of_array
 from ...settings import modes
@@ -119,6 +120,7 @@ _ANTIALIASED: dict[str, Callable[[int, int, float, bool], Taps]] = {
 @of_array
 @fuse(autocast="promote")
 @attributed_to_caller
+@rounds_once
 def interpolate(
     x: Any,
     /,

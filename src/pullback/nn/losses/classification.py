@@ -26,6 +26,7 @@ from ...ops.elementwise.pointwise import (
 from ...ops.fusion import cast_whole, fuse
 from ...ops.index import indexing
 from ...ops.reduce import reductions
+from ...ops.round_once import rounds_once
 from ...ops.shape import reshaping
 from ...ops.signatures import of_mixed_arrays
 from ..arguments import as_floats, expand_along_axis, match_target, reduce_losses, require_rank, validate_labels
@@ -72,6 +73,7 @@ def _zero_ignored(x: Any, counts: Any) -> Any:
 @of_mixed_arrays
 @cast_whole("high")
 @attributed_to_caller
+@rounds_once
 def nll_loss(
     log_probs: Any,
     /,
@@ -114,6 +116,7 @@ def _class_weights(weight: Any, labels: Any, classes: int, what: str) -> Any:
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def cross_entropy(
     logits: Any,
     /,
@@ -228,6 +231,7 @@ def binary_cross_entropy(p: Any, /, target: Any, *, weight: Any = None, reductio
 
 @fuse
 @attributed_to_caller
+@rounds_once
 def _binary_cross_entropy(p: Any, target: Any, weight: Any, reduction: str) -> Any:
     losses = -(target * _clamped_log(p) + (1.0 - target) * _clamped_log(1.0 - p))
     return reduce_losses(losses, reduction, "binary_cross_entropy", weight)
@@ -236,6 +240,7 @@ def _binary_cross_entropy(p: Any, target: Any, weight: Any, reduction: str) -> A
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def binary_cross_entropy_with_logits(
     x: Any, /, target: Any, *, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
 ) -> Any:
@@ -257,6 +262,7 @@ def binary_cross_entropy_with_logits(
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """log(1 + exp(-target x)), for targets 1 and -1.
 
@@ -271,6 +277,7 @@ def soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: s
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def multilabel_soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """The mean over classes (the last axis) of `binary_cross_entropy_with_logits`.
 
@@ -286,6 +293,7 @@ def multilabel_soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, r
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def focal_loss(
     x: Any,
     /,
@@ -319,6 +327,7 @@ def focal_loss(
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def dice_loss(p: Any, /, target: Any, *, axis: Any = None, smooth: float = 1.0, reduction: str = "mean") -> Any:
     """1 - (2 sum(p target) + smooth) / (sum(p) + sum(target) + smooth) over some axes; without `axis` over all but
     the first.

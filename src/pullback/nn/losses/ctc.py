@@ -15,6 +15,7 @@ from ...ops.fusion import cast_whole
 from ...ops.index import indexing
 from ...ops.index.normalize import namespace_for
 from ...ops.reduce import reductions
+from ...ops.round_once import rounds_once
 from ...ops.shape import arrange, reshaping
 from ...ops.signatures import of_mixed_arrays
 from ...transforms.control.scan import scan
@@ -27,6 +28,7 @@ _LOG_ZERO = -1e30
 @of_mixed_arrays
 @cast_whole("high")
 @attributed_to_caller
+@rounds_once
 def ctc_loss(
     log_probs: Any,
     /,

@@ -12,6 +12,7 @@ from ...ops.elementwise.pointwise import divide, equal, exp, greater, log, where
 from ...ops.fusion import fuse
 from ...ops.index.normalize import namespace_for
 from ...ops.reduce import reductions
+from ...ops.round_once import rounds_once
 from ...ops.shape import reshaping
 from ...ops.signatures import of_mixed_arrays, of_two_arrays
 from ..arguments import as_floats, match_target, reduce_losses
@@ -37,6 +38,7 @@ def _reduce_divergence(losses: Any, reduction: str, what: str) -> Any:
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def kl_div(log_q: Any, /, target: Any, *, log_target: bool = False, reduction: str = "mean") -> Any:
     """target (log(target) - log_q), element by element: the Kullback-Leibler divergence of the target from q, given as
     logarithms. With `log_target` the target is logarithms too. reduction="batchmean" sums and divides by the batch.
@@ -59,6 +61,7 @@ def kl_div(log_q: Any, /, target: Any, *, log_target: bool = False, reduction: s
 @of_two_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def js_div(p: Any, q: Any, /, *, reduction: str = "mean") -> Any:
     """Half of p log(p / m) + q log(q / m) with m between the two, element by element: the Jensen-Shannon divergence of
     probabilities, never infinite. reduction="batchmean" sums and divides by the batch.
@@ -76,6 +79,7 @@ def js_div(p: Any, q: Any, /, *, reduction: str = "mean") -> Any:
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def info_nce(
     queries: Any,
     /,

@@ -15,6 +15,7 @@ from ...ops.index.normalize import namespace_for
 from ...ops.reduce import reductions
 from ...ops.reduce.distances import pairwise_distance
 from ...ops.reduce.scans import cumulative_sum
+from ...ops.round_once import rounds_once
 from ...ops.shape import reshaping
 from ...ops.signatures import of_mixed_arrays
 from ..arguments import as_floats, match_target, reduce_losses, validate_labels
@@ -24,6 +25,7 @@ from ..norm import cosine_similarity
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def hinge_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> Any:
     """max(0, margin - target x), for targets 1 and -1.
 
@@ -38,6 +40,7 @@ def hinge_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction: str = 
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def squared_hinge_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> Any:
     """The square of `hinge_loss`, smooth at the margin.
 
@@ -52,6 +55,7 @@ def squared_hinge_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def hinge_embedding_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> Any:
     """The distance x itself for targets 1, max(0, margin - x) for targets -1.
 
@@ -66,6 +70,7 @@ def hinge_embedding_loss(x: Any, /, target: Any, margin: float = 1.0, *, reducti
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def margin_ranking_loss(x: Any, y: Any, /, target: Any, margin: float = 0.0, *, reduction: str = "mean") -> Any:
     """max(0, margin - target (x - y)): for target 1 x should be the greater, for -1 y.
 
@@ -81,6 +86,7 @@ def margin_ranking_loss(x: Any, y: Any, /, target: Any, margin: float = 0.0, *, 
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def cosine_embedding_loss(
     x: Any, y: Any, /, target: Any, margin: float = 0.0, *, axis: int = -1, eps: float = 1e-8, reduction: str = "mean"
 ) -> Any:
@@ -98,6 +104,7 @@ def cosine_embedding_loss(
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def triplet_margin_loss(
     anchor: Any,
     /,
@@ -137,6 +144,7 @@ def _check_class_scores(x: Any, what: str) -> Any:
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def multi_margin_loss(
     x: Any, /, labels: Any, *, p: int = 1, margin: float = 1.0, weight: Any = None, reduction: str = "mean"
 ) -> Any:
@@ -167,6 +175,7 @@ def multi_margin_loss(
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def multilabel_margin_loss(x: Any, /, labels: Any, *, reduction: str = "mean") -> Any:
     """The mean over classes of max(0, 1 - x[label] + x[class]), summed over the labels of a row and the classes that
     are not among them. Labels come first in their row; the first -1 ends them.

@@ -25,6 +25,7 @@ from ...ops.elementwise.pointwise import (
 )
 from ...ops.families import broadcast_shape
 from ...ops.fusion import cast_whole, fuse
+from ...ops.round_once import rounds_once
 from ...ops.shape import reshaping
 from ...ops.signatures import of_mixed_arrays
 from ..arguments import match_target, reduce_losses
@@ -33,6 +34,7 @@ from ..arguments import match_target, reduce_losses
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def mse_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """(x - target)^2.
 
@@ -47,6 +49,7 @@ def mse_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "me
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def l1_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """|x - target|, with derivative 0 where they are equal.
 
@@ -69,6 +72,7 @@ def _huber(away: Any, delta: float) -> Any:
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def huber_loss(x: Any, /, target: Any, delta: float = 1.0, *, weight: Any = None, reduction: str = "mean") -> Any:
     """Half the square of x - target up to `delta`, and its tangent beyond.
 
@@ -85,6 +89,7 @@ def huber_loss(x: Any, /, target: Any, delta: float = 1.0, *, weight: Any = None
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def smooth_l1_loss(x: Any, /, target: Any, beta: float = 1.0, *, weight: Any = None, reduction: str = "mean") -> Any:
     """`huber_loss` over `beta`: |x - target| with its corner rounded; for beta 0 that distance itself.
 
@@ -103,6 +108,7 @@ def smooth_l1_loss(x: Any, /, target: Any, beta: float = 1.0, *, weight: Any = N
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def log_cosh_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """log(cosh(x - target)): a square near zero, a distance far away, and smooth between.
 
@@ -123,6 +129,7 @@ def log_cosh_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str 
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def quantile_loss(x: Any, /, target: Any, q: Any = 0.5, *, weight: Any = None, reduction: str = "mean") -> Any:
     """q (target - x) where x is too low, (1 - q) (x - target) where it is too high: least at the q-quantile.
 
@@ -140,6 +147,7 @@ def quantile_loss(x: Any, /, target: Any, q: Any = 0.5, *, weight: Any = None, r
 @of_mixed_arrays
 @fuse(autocast="high")
 @attributed_to_caller
+@rounds_once
 def poisson_nll_loss(
     x: Any,
     /,
@@ -202,6 +210,7 @@ def gaussian_nll_loss(
 
 @fuse
 @attributed_to_caller
+@rounds_once
 def _gaussian_nll(x: Any, target: Any, var: Any, full: bool, eps: float, weight: Any, reduction: str) -> Any:
     var = functions.clip(var, min=eps)
     losses = 0.5 * (log(var) + square(x - target) / var + (math.log(2 * math.pi) if full else 0.0))

@@ -14,6 +14,7 @@ from ...ops.index import indexing
 from ...ops.index.normalize import namespace_for
 from ...ops.random import uniform
 from ...ops.reduce import reductions
+from ...ops.round_once import rounds_once
 from ...ops.shape import arrange, reshaping
 from ...ops.window.patches import Sizes
 from ..geometry import broadcast_to_axes, over_axes, per_axis
@@ -35,6 +36,7 @@ def _equal_windows(sizes: Sizes, wanted: Sizes) -> Sizes | None:
     return tuple(n // m for n, m in pairs) if all(n % m == 0 for n, m in pairs) else None
 
 
+@rounds_once
 def _adaptive_avg_pool(what: str, x: Any, output_size: Any) -> Any:
     wanted = _output_sizes(what, output_size, shape(x)[2:])
     window = _equal_windows(shape(x)[2:], wanted)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.call_site import attributed_to_caller
-from ...arrays.spec import make_spec, spec_of, zeros
+from ...arrays.spec import is_real_float, make_spec, spec_of, zeros
 from ...errors import ArgumentError, ShapeError
 from ...ops.dispatch import as_value, ndim, shape
 from ...ops.elementwise import pointwise
@@ -16,6 +16,7 @@ from ...ops.fusion import fuse
 from ...ops.index import indexing
 from ...ops.index.normalize import namespace_for
 from ...ops.reduce import reductions
+from ...ops.round_once import rounds_once
 from ...ops.shape import reshaping
 from ...ops.signatures import of_array
 from ...ops.window import pooling
@@ -69,6 +70,7 @@ def window_to_flat_index(index: Any, sizes: Sizes, window: Sizes, stride: Sizes,
     return pointwise.add(indexing.take(xp.asarray(reach.ravel()), index), xp.asarray(start))
 
 
+@rounds_once
 def avg_pool(
     what: str, x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
@@ -81,7 +83,7 @@ def avg_pool(
     pairs = padding_pairs(padding, len(sizes), what)
     by = divisor_override or _elements_per_window(sizes, shape(total)[2:], how, pairs, count_include_pad)
     if isinstance(by, np.ndarray):
-        by = namespace_for(x).asarray(by.astype(dtype if dtype.kind == "f" else float))
+        by = namespace_for(x).asarray(by.astype(dtype if is_real_float(dtype) else float))
     return pointwise.divide(total, by)
 
 
@@ -95,6 +97,7 @@ def _elements_per_window(sizes: Sizes, many: Sizes, how: dict[str, Any], padding
     return int(total.flat[0]) if total.size and (total == total.flat[0]).all() else total
 
 
+@rounds_once
 def _lp_pool(what: str, x: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
     if not norm_type >= 1:
         raise ArgumentError(f"{what}: norm_type must be at least 1, got {norm_type!r}.")

@@ -11,6 +11,7 @@ from ..dispatch import as_value, ndim, shape
 from ..elementwise import pointwise
 from ..families import conjugate_if_complex
 from ..index import indexing
+from ..round_once import rounds_once
 from ..shape import arrange, reshaping
 from ..signatures import of_two_arrays
 from . import matrix_products
@@ -134,6 +135,7 @@ def kron(x: Any, y: Any, /) -> Any:
 
 @of_two_arrays
 @attributed_to_caller
+@rounds_once
 def cross(x: Any, y: Any, /, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
     """The cross product of vectors of three elements (two are taken to lie in a plane) along an axis.
 

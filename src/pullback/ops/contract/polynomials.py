@@ -15,6 +15,7 @@ from ..elementwise.pointwise import add, multiply
 from ..families import conjugate_if_complex, contraction, result_dtype
 from ..index import indexing
 from ..op import Op
+from ..round_once import rounds_once
 from ..shape import arrange, reshaping
 from ..signatures import of_array, of_two_arrays
 
@@ -98,6 +99,7 @@ def _cut_overlap(whole: Any, n: int, m: int, mode: str, what: str) -> Any:
 
 @of_two_arrays
 @attributed_to_caller
+@rounds_once
 def polyval(p: Any, x: Any) -> Any:
     """The polynomial with coefficients p, the highest power first, at x.
 
@@ -114,6 +116,7 @@ def polyval(p: Any, x: Any) -> Any:
 
 @of_array
 @attributed_to_caller
+@rounds_once
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     """The matrix of the powers of x, one row for each element.
 

@@ -10,6 +10,7 @@ from ...arrays.spec import spec_of
 from ..dispatch import as_value
 from ..families import elementwise_op
 from ..op_samples import reals_above, reals_away_from
+from ..round_once import rounds_once
 from ..shape import reshaping
 from ..signatures import of_three_arrays, of_two_arrays
 from . import pointwise
@@ -139,6 +140,7 @@ def logaddexp2(x: Any, y: Any, /) -> Any:
 
 @of_two_arrays
 @attributed_to_caller
+@rounds_once
 def xlogy(x: Any, y: Any, /) -> Any:
     """x log(y), and zero where x is zero and y has no logarithm; the derivatives are zero there too.
 
@@ -153,6 +155,7 @@ def xlogy(x: Any, y: Any, /) -> Any:
 
 @of_three_arrays
 @attributed_to_caller
+@rounds_once
 def addcmul(x: Any, y: Any, z: Any, /, *, value: Any = 1) -> Any:
     """x + value * y * z.
 
@@ -166,6 +169,7 @@ def addcmul(x: Any, y: Any, z: Any, /, *, value: Any = 1) -> Any:
 
 @of_three_arrays
 @attributed_to_caller
+@rounds_once
 def addcdiv(x: Any, y: Any, z: Any, /, *, value: Any = 1) -> Any:
     """x + value * y / z.
 

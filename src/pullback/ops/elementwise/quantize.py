@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ...arrays.call_site import attributed_to_caller
-from ...arrays.spec import spec_of
+from ...arrays.spec import is_real_float, spec_of
 from ...errors import ArgumentError, DtypeError, ShapeError
 from ..axes import as_integer, normalize_axis
 from ..dispatch import apply, as_value, ndim, shape
 from ..families import general
 from ..op_samples import normal_samples
+from ..round_once import rounds_once
 from ..shape import reshaping
 from ..signatures import of_array
 from . import pointwise
@@ -28,6 +29,7 @@ _straight_round = general(
 
 @of_array
 @attributed_to_caller
+@rounds_once
 def fake_quantize(
     x: Any, /, scale: Any, zero_point: Any = 0, quant_min: int = -128, quant_max: int = 127, *, axis: int | None = None
 ) -> Any:
@@ -44,7 +46,7 @@ def fake_quantize(
     low, high = as_integer(quant_min, "fake_quantize: quant_min"), as_integer(quant_max, "fake_quantize: quant_max")
     if low >= high:
         raise ArgumentError(f"fake_quantize: quant_min {low} is not below quant_max {high}.")
-    if spec_of(x).dtype.kind != "f":
+    if not is_real_float(spec_of(x).dtype):
         raise DtypeError(f"fake_quantize: wants real floating-point numbers, got {spec_of(x).dtype}.")
     if axis is not None:
         scale, zero_point = (

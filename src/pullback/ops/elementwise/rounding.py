@@ -12,6 +12,7 @@ from ...arrays.spec import make_spec, spec_of
 from ...errors import DtypeError
 from .. import batching, statics
 from ..dispatch import apply, as_value
+from ..dtype_info import finfo
 from ..families import elementwise, elementwise_op, general
 from ..op_samples import normal_samples
 from ..shape import reshaping
@@ -202,7 +203,7 @@ def nan_to_num(x: Any, /, *, nan: Any = 0.0, posinf: Any = None, neginf: Any = N
             nan_to_num(part, nan=nan, posinf=posinf, neginf=neginf) for part in (pointwise.real(x), pointwise.imag(x))
         ]
         return add(parts[0], multiply(parts[1], 1j))
-    most = float(np.finfo(spec_of(x).dtype).max)
+    most = finfo(spec_of(x).dtype).max
     x = where(isnan(x), nan, x)
     x = where(isposinf(x), most if posinf is None else posinf, x)
     return where(isneginf(x), -most if neginf is None else neginf, x)

@@ -22,6 +22,7 @@ from ..dispatch import apply, as_value, counts_as_number, ndim, shape
 from ..elementwise.pointwise import add, clip_to, equal, mask_cotangent, where
 from ..families import linear
 from ..forms import Gather, ScatterAdd, Write
+from ..lazy import lazy_function
 from ..op import Op
 from ..placement import move
 from ..plans import learn, make_plan, new_table
@@ -100,6 +101,8 @@ def _scatter_value(xp: Any, x: Any, *indices: Any, index: Index, wanted: tuple[i
     return out
 
 
+#: By atomic additions the bits of a sum would depend on which is first.
+_add_in_order = lazy_function("eager_scatter", "add_into_zeros", "compile.cuda")
 #: Dtypes that CuPy changes at an index by way of another one: a sum of booleans is whether any holds, and what becomes
 #: of narrow numbers is rounded once.
 CHANGED_AS = {
@@ -110,9 +113,11 @@ CHANGED_AS = {
 def _add_on_gpu(xp: Any, wanted: tuple[int, ...], x: Any, index: Any) -> Any:
     if x.dtype.kind == "c":
         return _add_on_gpu(xp, wanted, x.real, index) + 1j * _add_on_gpu(xp, wanted, x.imag, index)
-    dtype = np.dtype(CHANGED_AS.get(x.dtype.name, x.dtype))
-    out = xp.zeros(wanted, dtype)
-    xp.add.at(out, index, x.astype(dtype, copy=False))
+    dtype = np.dtype("float32" if x.dtype.name == "float16" else CHANGED_AS.get(x.dtype.name, x.dtype))
+    out = _add_in_order(xp, wanted, x.astype(dtype, copy=False), index) if dtype.kind == "f" else None
+    if out is None:
+        out = xp.zeros(wanted, dtype)
+        xp.add.at(out, index, x.astype(dtype, copy=False))
     return out != 0 if x.dtype.kind == "b" else out.astype(x.dtype, copy=False)
 
 
@@ -169,6 +174,7 @@ _scatter: Op = linear(
     transpose={"x": lambda bar, indices, index: apply(_getitem, bar, *indices, index=index)},
     batch=_batch_scatter,
     samples=_scatter_samples,
+    sums=True,
     form=ScatterAdd(),
     direct=lambda x, *indices, index, wanted: None if indices else _bind_scatter(x.dtype, index, wanted),
 )

@@ -13,6 +13,7 @@ from ..dispatch import as_value, ndim, shape
 from ..elementwise import pointwise
 from ..families import is_complex
 from ..reduce import reductions
+from ..round_once import rounds_once
 from ..shape import reshaping
 from ..signatures import of_array
 from .common import as_matrix, float_dtype, real_dtype
@@ -27,6 +28,7 @@ def _as_float(x: Any) -> Any:
 
 @of_array
 @attributed_to_caller
+@rounds_once
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
     """(sum |x|^ord)^(1/ord) over some axes, or over all; ord 0 counts nonzeros, inf and -inf are the largest
     and the smallest |x|. Zero elements get derivative zero where |x|^ord has a corner there.
@@ -78,6 +80,7 @@ def _power_of_total(total: Any, exponent: float) -> Any:
 
 @of_array
 @attributed_to_caller
+@rounds_once
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     """The norm of each matrix over the last two axes: "fro" of all elements, "nuc" the sum of the singular values, 2
     and -2 the largest and the smallest of them, 1 and -1 (inf and -inf) the extreme sums over columns (rows).
@@ -113,6 +116,7 @@ def _matrix_norm_over(x: Any, ord: Any, axes: tuple[int, int], keepdims: bool, w
 
 @of_array
 @attributed_to_caller
+@rounds_once
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     """The norm of a vector (one axis), of matrices (two), or without `ord` and `axis` of all elements, as in NumPy.
 
@@ -135,6 +139,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 @of_array
 @attributed_to_caller
+@rounds_once
 def cond(x: Any, p: Any = None) -> Any:
     """How much a matrix magnifies errors: the largest singular value over the smallest, or |x| |x^-1| in another norm.
 

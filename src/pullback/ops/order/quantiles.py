@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arrays.backends import is_array
 from ...arrays.call_site import attributed_to_caller
-from ...arrays.spec import Spec, make_spec, spec_of
+from ...arrays.spec import Spec, is_real_float, make_spec, spec_of
 from ...arrays.value import Value
 from ...errors import ArgumentError, DtypeError, ShapeError
 from .. import batching, statics
@@ -20,6 +20,7 @@ from ..families import general
 from ..index import indexing
 from ..placement import move
 from ..reduce import reductions
+from ..round_once import rounds_once
 from ..shape import arrange, reshaping
 from ..signatures import of_array
 from . import sorting
@@ -83,7 +84,7 @@ def _batch_neighbors(op: Any, size: int, args: Any, axes: Any, static: Any) -> t
 
 
 def _neighbors_spec(place: Spec, method: str) -> Spec:
-    if place.dtype.kind != "f":
+    if not is_real_float(place.dtype):
         raise DtypeError(f"quantile: positions must be real, got {place.dtype}.")
     return make_spec((3, *place.shape), place.dtype, place.device)
 
@@ -185,6 +186,7 @@ def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool, what: str,
 
 @of_array
 @attributed_to_caller
+@rounds_once
 def quantile(
     x: Any, q: Any, /, axis: Any = None, *, method: str = "linear", keepdims: bool = False, weights: Any = None
 ) -> Any:
@@ -201,6 +203,7 @@ def quantile(
 
 @of_array
 @attributed_to_caller
+@rounds_once
 def percentile(
     x: Any, q: Any, /, axis: Any = None, *, method: str = "linear", keepdims: bool = False, weights: Any = None
 ) -> Any:
@@ -215,6 +218,7 @@ def percentile(
 
 @of_array
 @attributed_to_caller
+@rounds_once
 def nanquantile(
     x: Any, q: Any, /, axis: Any = None, *, method: str = "linear", keepdims: bool = False, weights: Any = None
 ) -> Any:
@@ -229,6 +233,7 @@ def nanquantile(
 
 @of_array
 @attributed_to_caller
+@rounds_once
 def nanpercentile(
     x: Any, q: Any, /, axis: Any = None, *, method: str = "linear", keepdims: bool = False, weights: Any = None
 ) -> Any:
@@ -243,6 +248,7 @@ def nanpercentile(
 
 @of_array
 @attributed_to_caller
+@rounds_once
 def median(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """The middle element over some axes, or over all; the mean of the two in the middle of an even number.
 
@@ -255,6 +261,7 @@ def median(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 @of_array
 @attributed_to_caller
+@rounds_once
 def nanmedian(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """The median of the elements that are not NaN; NaN where there are none.
 

@@ -15,6 +15,7 @@ from ...errors import ArgumentError, UnsupportedFunction
 from .. import functions
 from ..concrete import as_bare_array
 from ..dispatch import as_value, ndim, shape
+from ..dtype_info import finfo
 from ..elementwise import pointwise, rounding
 from ..elementwise.pointwise import divide, multiply, subtract
 from ..fusion import cast_whole
@@ -48,7 +49,7 @@ def real_if_close(a: Any, tol: float = 100) -> Any:
     x = as_value(a)
     if spec_of(x).dtype.kind != "c":
         return x
-    bound = np.finfo(spec_of(x).dtype).eps * tol if tol > 1 else tol
+    bound = finfo(spec_of(x).dtype).eps * tol if tol > 1 else tol
     return pointwise.real(x) if (np.abs(as_bare_array(pointwise.imag(x), "real_if_close")) < bound).all() else x
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...arrays.call_site import attributed_to_caller
 from ...arrays.dtypes import as_dtype
-from ...arrays.spec import spec_of
+from ...arrays.spec import is_real_float, spec_of
 from ...errors import ArgumentError, DtypeError, ShapeError
 from ..axes import as_shape
 from ..dispatch import apply, as_value, counts_as_number
@@ -57,7 +57,7 @@ class DrawRequest:
         specs = [spec_of(p) for p in self.parameters]
         self.shape = _draw_shape(what, size, [s.shape for s in specs])
         self.dtype = as_dtype(dtype) if dtype is not None else _draw_dtype(specs)
-        if self.dtype.kind != "f" and self.dtype.name != "bfloat16":
+        if not is_real_float(self.dtype):
             raise DtypeError(f"random.{what}: samples are real floating-point numbers, got dtype {self.dtype}.")
         if device is None and not all(map(counts_as_number, specs)):
             device = common_device(f"random.{what}", specs)

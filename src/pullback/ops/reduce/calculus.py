@@ -19,6 +19,7 @@ from ..elementwise.pointwise import add, divide, multiply, subtract, where
 from ..index import indexing
 from ..order.sorting import searchsorted
 from ..placement import as_value_beside
+from ..round_once import rounds_once
 from ..shape import arrange, reshaping
 from ..signatures import of_array, of_mixed_arrays
 from . import scans
@@ -36,6 +37,7 @@ def _lay_along(x: Any, axis: int, rank: int) -> Any:
 
 @of_array
 @attributed_to_caller
+@rounds_once
 def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Any:
     """Differences of neighbors along an axis, n times over.
 
@@ -85,6 +87,7 @@ def gradient(f: Plain, *varargs: Plain, axis: int, edge_order: int = 1) -> NDArr
 @overload
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any: ...
 @attributed_to_caller
+@rounds_once
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """Slopes of samples along each axis: central differences inside, one-sided ones of order 1 or 2 at the edges.
 
@@ -139,6 +142,7 @@ def _real_dtype(x: Any) -> Any:
 
 @of_mixed_arrays
 @attributed_to_caller
+@rounds_once
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
     """The straight line between the samples (xp, fp) at x, also as a function of the samples; at a sample its slope is
     the one to the right. Beyond the ends: `left` and `right`, else the end samples; or all of it periodic.
@@ -185,6 +189,7 @@ def _unroll_period(x: Any, xp: Any, fp: Any, period: Any) -> tuple[Any, Any, Any
 
 @of_array
 @attributed_to_caller
+@rounds_once
 def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * math.pi) -> Any:
     """Angles along an axis with whole periods added, so that no step is more than half a period (or `discont`).
 

@@ -13,6 +13,7 @@ from ...errors import ArgumentError, ShapeError
 from ..dispatch import as_value, ndim, shape
 from ..elementwise import pointwise
 from ..index import indexing
+from ..round_once import rounds_once
 from ..shape import reshaping
 from ..signatures import of_array, of_two_arrays
 from . import reductions
@@ -62,6 +63,7 @@ def _general_p_norm(sizes: Any, p: float, keepdims: bool) -> Any:
 
 @of_two_arrays
 @attributed_to_caller
+@rounds_once
 def cdist(x: Any, y: Any, /, p: float = 2.0) -> Any:
     """The distance by a p-norm from each row of x to each row of y; other axes broadcast.
 
@@ -78,6 +80,7 @@ def cdist(x: Any, y: Any, /, p: float = 2.0) -> Any:
 
 @of_array
 @attributed_to_caller
+@rounds_once
 def pdist(x: Any, /, p: float = 2.0) -> Any:
     """The distance by a p-norm between each two rows of a matrix, in one vector.
 
@@ -94,6 +97,7 @@ def pdist(x: Any, /, p: float = 2.0) -> Any:
 
 @of_two_arrays
 @attributed_to_caller
+@rounds_once
 def pairwise_distance(x: Any, y: Any, /, p: float = 2.0, *, eps: float = 0.0, keepdims: bool = False) -> Any:
     """The distance by a p-norm between the rows of x and y one by one; `eps` is added to each difference.
 

@@ -12,7 +12,7 @@ from ...arrays.argument_checks import explains_keywords, refuse_keywords
 from ...arrays.call_site import attributed_to_caller
 from ...arrays.dtypes import as_dtype
 from ...arrays.size import Size
-from ...arrays.spec import Spec, is_inexact, make_spec, spec_of
+from ...arrays.spec import Spec, is_half, is_inexact, make_spec, spec_of
 from ...arrays.tensor import Tensor
 from ...errors import ArgumentError, DtypeError, ShapeError
 from .. import statics
@@ -28,12 +28,12 @@ from ..op import Op
 from ..op_samples import join_samples, normal_samples
 from ..placement import move
 from ..remember import Outcomes
+from ..round_once import rounds_once
 from ..shape import arrange, reshaping
 from ..signatures import ArrayFunction, of_array, of_mixed_arrays
 from . import scans
 from .scans import cast_if_asked, is_safe_divisor, sum_dtype
 
-_FLOAT16 = np.dtype("float16")
 _sum_on_gpu = lazy_function("cuda.eager_sums", "sum_array", "compile")
 _bind_sum_on_gpu = lazy_function("cuda.eager_sums", "bind_sum", "compile")
 
@@ -78,6 +78,7 @@ _sum = linear(
     spec=lambda x, axis, keepdims: make_spec(_folded_shape(x, axis, keepdims), sum_dtype(x.dtype), x.device),
     transpose=lambda bar, x_spec, axis, keepdims: broadcast_folded(bar, x_spec, axis, keepdims),
     samples=join_samples(_samples, normal_samples([(0, 2)], axis=(0,), keepdims=False)),
+    sums=True,
     form=Reduce("add"),
     direct=lambda x, axis, keepdims: _bind_reduce(np.add, axis, keepdims),
     on_gpu=lambda x, axis, keepdims: _bind_sum_on_gpu(x, axis, keepdims),
@@ -161,12 +162,7 @@ def mean(
     """
     if dim is not None or keepdim is not None:
         refuse_keywords(mean, dim=dim, keepdim=keepdim)
-    if (
-        type(x) is Tensor
-        and x.spec.plain is not None
-        and x.spec.dtype is not _FLOAT16
-        and dtype is where is out is None
-    ):
+    if type(x) is Tensor and x.spec.plain is not None and not x.spec.half and dtype is where is out is None:
         total = sum(x, axis=axis, keepdims=keepdims)
         if total.spec.plain is not None and total.value.size:
             return _caller_divide(total, x.value.size // total.value.size)
@@ -186,9 +182,9 @@ def _mean_general(x: Any, axis: Any, dtype: Any, keepdims: bool, where: Any) -> 
     if dtype is not None:
         x = reshaping.astype(x, found)
     count = count_elements(x, axis, where, "mean")
-    if found == _FLOAT16 or found.name == "bfloat16":  # their sums overflow long before their means
+    if is_half(found):  # their sums overflow long before their means
         total = sum(x, axis=axis, dtype=np.float32, keepdims=keepdims, where=where)
-        return reshaping.astype(pointwise.divide(total, _match_total(count, total, axis, keepdims)), found)
+        return reshaping.narrow(pointwise.divide(total, _match_total(count, total, axis, keepdims)), found)
     total = sum(x, axis=axis, keepdims=keepdims, where=where)
     return pointwise.divide(total, _match_total(count, total, axis, keepdims))
 
@@ -213,6 +209,7 @@ def _match_total(count: Any, total: Any, axis: Any, keepdims: bool) -> Any:
 
 @of_array
 @attributed_to_caller
+@rounds_once
 def var(
     x: Any,
     /,
@@ -250,6 +247,7 @@ _mean = mean
 
 @of_array
 @attributed_to_caller
+@rounds_once
 def std(
     x: Any,
     /,
@@ -532,6 +530,7 @@ def as_constant(x: Any) -> Any:
 
 @of_mixed_arrays
 @attributed_to_caller
+@rounds_once
 def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False, b: Any = None, where: Any = None) -> Any:
     """log(sum(b exp(x))) over some axes, or over all, without overflow; b is 1 where it is not given.
 
@@ -667,7 +666,7 @@ def fit_to_spec(bar: Any, spec: Spec) -> Any:
     if found.dtype != spec.dtype and is_inexact(spec.dtype):
         if is_complex(bar) and spec.dtype.kind != "c":
             bar = pointwise.real(bar)
-        bar = reshaping.astype(bar, spec.dtype)
+        bar = reshaping.narrow(bar, spec.dtype)
     if found.device != spec.device:  # of an array without axes, which counts as a number beside those of a GPU
         bar = move(bar, spec.device)
     return bar

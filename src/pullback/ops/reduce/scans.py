@@ -87,6 +87,7 @@ cumulative_sum_op: Op = linear(
     spec=lambda x, axis: make_spec(x.shape, sum_dtype(x.dtype), x.device),
     transpose=lambda bar, axis: _reverse_cumsum(bar, axis),
     samples=normal_samples([(3,), (2, 3), (0,), (2, 1, 3)], axis=[0, 1, 0, 0]),
+    sums=True,
     autocast="high",
 )
 

@@ -14,6 +14,7 @@ from ..dispatch import as_value, ndim, shape
 from ..elementwise import pointwise
 from ..index import indexing
 from ..index.normalize import concrete_mask
+from ..round_once import rounds_once
 from ..shape import reshaping
 from ..signatures import ArrayFunction, of_array, of_mixed_arrays
 from . import reductions, scans
@@ -21,6 +22,7 @@ from . import reductions, scans
 
 @of_array
 @attributed_to_caller
+@rounds_once
 def average(x: Any, /, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
     """The weighted mean over some axes, or over all; with `returned`, the sum of the weights too.
 
@@ -202,6 +204,7 @@ def _trapezoid_areas(y: Any, x: Any, dx: Any, axis: int) -> tuple[Any, int]:
 
 @of_mixed_arrays
 @attributed_to_caller
+@rounds_once
 def trapezoid(y: Any, /, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     """The area under y along an axis by the trapezoidal rule, with coordinates x or steps dx.
 
@@ -218,6 +221,7 @@ trapz = trapezoid
 
 @of_mixed_arrays
 @attributed_to_caller
+@rounds_once
 def cumulative_trapezoid(y: Any, /, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     """The running area under y along an axis; one element shorter than y.
 

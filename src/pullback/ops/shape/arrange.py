@@ -14,7 +14,7 @@ from ...arrays.spec import Spec, make_spec, spec_of, zeros
 from ...errors import ArgumentError, ArgumentTypeError, ShapeError
 from .. import statics
 from ..axes import as_integer, as_shape, axes_tuple, normalize_axes, normalize_axis
-from ..dispatch import apply, as_value, ndim, shape
+from ..dispatch import apply, as_value, match_bfloat16, ndim, shape
 from ..elementwise import pointwise
 from ..families import common_device, linear, result_dtype
 from ..forms import Join
@@ -60,7 +60,7 @@ def _concat_samples(rng: Any) -> Any:
 _concat = linear(
     "concat",
     statics={"axis": statics.axis},
-    value=lambda xp, *xs, axis: xp.concatenate(xs, axis=axis), spec=_concat_spec,
+    value=lambda xp, *xs, axis: xp.concatenate(match_bfloat16(xp, xs), axis=axis), spec=_concat_spec,
     transpose=_pull_concat, samples=_concat_samples,
     form=Join(), direct=lambda *xs, axis: _bind_concat(axis),
 )  # fmt: skip

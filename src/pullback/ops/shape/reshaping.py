@@ -13,7 +13,7 @@ from ...arrays.argument_checks import explains_keywords, refuse_keywords
 from ...arrays.backends import is_array, namespace_of
 from ...arrays.dtypes import as_dtype
 from ...arrays.size import is_same_shape
-from ...arrays.spec import Spec, make_spec, spec_of
+from ...arrays.spec import Spec, is_half, make_spec, spec_of
 from ...arrays.tensor import Tensor, alias, tensor
 from ...arrays.value import Value
 from ...errors import ArgumentError, ArgumentTypeError, ShapeError
@@ -52,6 +52,26 @@ def astype(x: Any, dtype: Any, /) -> Any:
     if spec_of(x).dtype == wanted and spec_of(x).weak is None:
         return pass_through(x)
     return apply(astype_op, x, dtype=wanted)
+
+
+_narrow = linear(
+    "narrow",
+    statics={"dtype": statics.floating_dtype},
+    value=lambda xp, x, dtype: _astype_value(xp.asarray(x), dtype),
+    spec=lambda x, dtype: make_spec(x.shape, np.dtype(dtype), x.device),
+    transpose=lambda bar: bar,
+    samples=normal_samples([(3,), ()], dtype=[np.dtype("float64"), np.dtype("float64")]),
+    form=Cast(rounds=False),
+)
+
+
+def narrow(x: Any, dtype: Any) -> Any:
+    """What was computed in float32, in the dtype it is of. Compiled code rounds it where it is stored, as the result of
+    any op of half precision, while `astype` always rounds.
+    """
+    if spec_of(x).dtype == np.float32 and is_half(dtype):
+        return apply(_narrow, x, dtype=dtype)
+    return astype(x, dtype)
 
 
 reshape_op = linear(

@@ -12,6 +12,7 @@ from ...errors import ArgumentError, DtypeError
 from ..dispatch import as_value
 from ..elementwise import pointwise
 from ..elementwise.pointwise import add, cos, less, multiply, negative, sin, subtract, where
+from ..round_once import rounds_once
 from ..signatures import of_array, of_two_arrays
 from .definition import library_function, refuse_partial, shift_order, special, special_op
 
@@ -230,6 +231,7 @@ gammaln, psi = lgamma, digamma
 
 @of_array
 @attributed_to_caller
+@rounds_once
 def factorial(x: Any, /) -> Any:
     """gamma(x + 1), for reals.
 
@@ -242,6 +244,7 @@ def factorial(x: Any, /) -> Any:
 
 @of_two_arrays
 @attributed_to_caller
+@rounds_once
 def comb(n: Any, k: Any, /) -> Any:
     """In how many ways k can be chosen from n: `binom`, and zero where k is negative or above n.
 
@@ -256,6 +259,7 @@ def comb(n: Any, k: Any, /) -> Any:
 
 @of_array
 @attributed_to_caller
+@rounds_once
 def multigammaln(a: Any, d: int, /) -> Any:
     """The log of the gamma function of d x d matrices: d(d-1)/4 log(pi) plus lgamma(a - j/2) for j below d.
 

@@ -255,6 +255,7 @@ _put_op: Op = _window_op(
     spec=_grid_spec,
     transpose={"y": lambda bar, index, static: take_places(bar, index, **without_sizes(static))},
     samples=_put_samples,
+    sums=True,
     form=Window("put"),
 )
 _sum: Op = _window_op(
@@ -264,6 +265,7 @@ _sum: Op = _window_op(
     spec=_windows_spec,
     transpose=lambda bar, x_spec, static: spread_windows(bar, x_spec.shape[2:], **static),
     samples=_grid_samples,
+    sums=True,
     form=Window("sum"),
 )
 # Zeros with each window's y added at all its places: the transpose of window_sum.
@@ -274,5 +276,6 @@ _spread: Op = _window_op(
     spec=_grid_spec,
     transpose=lambda bar, static: sum_windows(bar, **without_sizes(static)),
     samples=lambda rng: [((y,), static) for (y, _), static in _put_samples(rng)],
+    sums=True,
     form=Window("spread"),
 )

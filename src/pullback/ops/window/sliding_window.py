@@ -133,6 +133,7 @@ _overlap: Op = linear(
     spec=_overlap_spec,
     transpose=_pull_overlap,
     samples=_overlap_samples,
+    sums=True,
     form=Expand(_stage_overlap),
 )
 

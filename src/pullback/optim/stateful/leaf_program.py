@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,15 +21,20 @@ from ...compile.cpu.target import cpu_target
 from ...compile.stage.fingerprint import fingerprint
 from ...ops.dispatch import as_value
 from ...ops.elementwise import pointwise
+from ...ops.lazy import lazy_function
 from ...program.constants import Constants
 from ...program.ir import Program, Symbol
 from ...program.passes import optimize
 from ...program.stage import stage
 from ..rule import Rule
 
+if TYPE_CHECKING:
+    from ...compile.cuda.rows import DeviceRowCode
+
 _FLOAT = make_spec((), np.dtype(np.float64))
+_compile_device_rows = lazy_function("cuda.rows", "compile_device_rows", "compile")
 #: The native code of programs that are equal, the latest last.
-_codes: OrderedDict[Any, RowCode] = OrderedDict()
+_codes: OrderedDict[Any, RowCode | DeviceRowCode] = OrderedDict()
 _MAX_CODES = 64
 
 
@@ -106,7 +111,9 @@ def candidate_settings(settings: Mapping[str, Any]) -> list[Settings]:
     return [Settings(settings, names) for i, names in enumerate(choices) if names not in choices[:i]]
 
 
-def compile_leaf(choose: Callable[[Sequence[Any]], Rule], settings: Settings, layout: StateLayout, dtype: Any) -> Any:
+def compile_leaf(
+    choose: Callable[[Sequence[Any]], Rule], settings: Settings, layout: StateLayout, dtype: Any, device: str
+) -> Any:
     """The native code of a step of one parameter, and the number of its folds; `choose(numbers)` is the rule.
 
     Its arrays are the parameter, the gradient and the rows of the state; its numbers those of the state, then the
@@ -119,7 +126,7 @@ def compile_leaf(choose: Callable[[Sequence[Any]], Rule], settings: Settings, la
     kept = len(layout.specs)
     donated = {0: 0, **{i: i + 1 for i in range(1, kept + 1)}}
     arrays = 2 + sum(map(layout.is_row, range(kept)))
-    return _find_code(program, arrays, donated), sum(map(is_fold, program.equations))
+    return _find_code(program, arrays, donated, device), sum(map(is_fold, program.equations))
 
 
 def _stage_leaf(
@@ -155,13 +162,23 @@ def _refuse_captures(program: Program, constants: Constants) -> None:
         raise NotRowsError("a setting is an array.")
 
 
-def _find_code(program: Program, arrays: int, donated: dict[int, int]) -> RowCode:
-    key = fingerprint(program)
+def _find_code(program: Program, arrays: int, donated: dict[int, int], device: str) -> RowCode | DeviceRowCode:
+    found = fingerprint(program)
+    key = None if found is None else (found, device == "cpu")
     code = _codes.get(key) if key is not None else None
     if code is None:
-        code = compile_rows(program, arrays, donated, cpu_target())
+        code = _compile_rows(program, arrays, donated, device)
         if key is not None:
             _codes[key] = code
             if len(_codes) > _MAX_CODES:
                 _codes.popitem(last=False)
     return code
+
+
+def _compile_rows(program: Program, arrays: int, donated: dict[int, int], device: str) -> RowCode | DeviceRowCode:
+    if device == "cpu":
+        return compile_rows(program, arrays, donated, cpu_target())
+    found: DeviceRowCode | None = _compile_device_rows(program, arrays, donated)
+    if found is None:
+        raise NotRowsError("an op has no line of a kernel, or sums over a parameter.")
+    return found

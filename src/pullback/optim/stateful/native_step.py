@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FunctionType
-from typing import Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
-from ...arrays.backends import is_array
+from ...arrays.backends import copy_array, device_of, is_array, is_device_array, to_host
 from ...arrays.call_site import UNTYPED
 from ...arrays.closures import content_of, is_library
 from ...arrays.scope import current_scope
@@ -19,16 +19,22 @@ from ...arrays.trees import flatten, unflatten
 from ...arrays.value import Value
 from ...arrays.views import is_view, view_write_error
 from ...compile.cpu.row_table import RowTable, combine_folds
-from ...compile.cpu.rows import NotRowsError, RowCode
+from ...compile.cpu.rows import NotRowsError
 from ...compile.cpu.runtime.entry import is_abi_supported
 from ...compile.cpu.runtime.link import has_llvm
 from ...compile.stage.closure_walk import snapshot_closure
 from ...errors import GraphError, PullbackError
 from ...nn.module import trainable_mask
+from ...ops.lazy import lazy_function
 from ...settings import modes, no_grad
 from ..rule import Rule
 from .leaf_program import Settings, StateLayout, candidate_settings, compile_leaf, find_layout
 
+if TYPE_CHECKING:
+    from ...compile.cuda.rows import DeviceTable
+
+_why_no_cuda = lazy_function("cuda.runtime.link", "why_unavailable", "compile")
+_make_device_table = lazy_function("cuda.rows", "DeviceTable", "compile")
 _DTYPES = frozenset(map(np.dtype, ("f4", "f8")))
 #: A rule, or a function of settings that makes one.
 Maker = Rule | Callable[..., Rule]
@@ -36,10 +42,15 @@ Maker = Rule | Callable[..., Rule]
 
 def is_native(rule: Rule, tensors: Sequence[Any], params: Any) -> bool:
     """Whether a group may step natively: its rule and its specs decide, never its values."""
-    if rule.split is None or not has_llvm() or not is_abi_supported():
+    if rule.split is None:
         return False
     specs = [spec_of(p) for p in tensors if type(p) is Tensor]
-    if len(specs) < len(tensors) or not all(s.device == "cpu" and s.dtype in _DTYPES for s in specs):
+    devices = {s.device for s in specs}
+    if len(specs) < len(tensors) or len(devices) != 1 or not all(s.dtype in _DTYPES and s.size for s in specs):
+        return False
+    if devices != {"cpu"}:
+        return not rule.joint_folds and not _why_no_cuda()
+    if not has_llvm() or not is_abi_supported():
         return False
     # a sum over parameters of two dtypes would be two sums
     return all(trainable_mask(params)) and not (rule.joint_folds and len({s.dtype for s in specs}) > 1)
@@ -76,19 +87,23 @@ class _Part:
         self.layout = layout
         #: Which of the group's parameters these are.
         self.places = places
-        self.specs = [make_spec(tensors[i].spec.shape, tensors[i].spec.dtype) for i in places]
+        given = [spec_of(tensors[i]) for i in places]
+        self.specs = [make_spec(s.shape, s.dtype, s.device) for s in given]
+        self.device = self.specs[0].device
         order = layout.rows_first()
         self.rows = [i for i in order if layout.is_row(i)]
         self.numbers = [i for i in order if not layout.is_row(i)]
         self.states = [states[i] for i in places]
         # the arrays of a state may be held by others, those of a table are its own
-        self.kept = [[np.array(own[i], order="C") for i in self.rows] for own in self.states]
-        self.table: RowTable
+        self.kept = [[_copy_in_rows(own[i]) for i in self.rows] for own in self.states]
+        self.table: RowTable | DeviceTable
 
-    def make_table(self, code: RowCode, settings: Sequence[float], joint: bool) -> None:
-        self.table = RowTable(
-            code, self.specs, self.kept, [*(self.states[0][i] for i in self.numbers), *settings], joint
-        )
+    def make_table(self, code: Any, settings: Sequence[float], joint: bool) -> None:
+        numbers = [*(self.states[0][i] for i in self.numbers), *settings]
+        if self.device == "cpu":
+            self.table = RowTable(code, self.specs, self.kept, numbers, joint)
+        else:
+            self.table = _make_device_table(code, self.specs, self.kept, numbers)
 
     def set_settings(self, settings: Sequence[float]) -> None:
         for i, x in enumerate(settings, len(self.numbers)):
@@ -129,7 +144,7 @@ class NativeStep:
         numbers = settings.read_numbers(settings.known) or []
         for part in self.parts:
             choose = functools.partial(_rule_alone, maker, settings, params, state, part.places[0])
-            code, folds = compile_leaf(choose, settings, part.layout, part.specs[0].dtype)
+            code, folds = compile_leaf(choose, settings, part.layout, part.specs[0].dtype, part.device)
             if rule.joint_folds and folds != rule.joint_folds:
                 raise NotRowsError("some sums go over all parameters and some over each.")
             part.make_table(code, numbers, bool(rule.joint_folds))
@@ -217,7 +232,7 @@ class Update:
         is no array that native code takes; errors are left to the rule itself.
         """
         table = self.part.table
-        if runs and table.blocks > 1:
+        if runs and table.blocks > 1 and isinstance(table, RowTable):
             table.start_threads()
         while not table.step(self.values, self.gradients, runs):
             row, is_gradient = table.failed
@@ -240,7 +255,7 @@ class Update:
     def _copy_gradient(self, row: int) -> bool:
         """Let a row read a copy of its gradient; False if it has none that fits."""
         item = self.gradients[row]
-        if type(item) is np.ndarray:
+        if is_array(item):
             return False
         found = item.value if type(item) is _Given else item.grad
         while isinstance(found, Tensor):
@@ -267,14 +282,18 @@ class _Given(NamedTuple):
 
 def _copy_of(value: Any, spec: Spec) -> Any:
     """A plain copy of an array of a spec; None of anything else."""
-    if type(value) is not np.ndarray or value.shape != spec.shape or value.dtype != spec.dtype:
+    if type(value) is not np.ndarray and not is_device_array(value):
         return None
-    return np.array(value, spec.dtype, order="C")
+    return _copy_in_rows(value) if spec_of(value) == spec else None
+
+
+def _copy_in_rows(x: Any) -> Any:
+    return copy_array(x, "C") if is_device_array(x) else np.array(x, order="C")
 
 
 def _run_jointly(updates: Sequence[Update]) -> None:
     """Run the phases of several parts side by side: the sums of each phase go over all of them."""
-    tables = [update.part.table for update in updates]
+    tables = [update.part.table for update in updates if isinstance(update.part.table, RowTable)]
     try:
         for phase in range(tables[0].phases):
             for update, table in zip(updates, tables, strict=True):
@@ -301,7 +320,7 @@ def _group_alike(
         layout = layouts.get((alone, dtype)) or layouts.setdefault((alone, dtype), find_layout(alone, dtype))
         if structure != layout.structure or not _fits(leaves, layout, tensors[i]):
             raise NotRowsError("the state is not that of a row.")
-        numbers = b"".join(x.tobytes() for n, x in enumerate(leaves) if not layout.is_row(n))
+        numbers = b"".join(to_host(x).tobytes() for n, x in enumerate(leaves) if not layout.is_row(n))
         if i not in frozen:
             alike.setdefault((alone, dtype, numbers), []).append(i)
     return [_Part(layouts[key[:2]], places, tensors, states) for key, places in alike.items()]
@@ -311,7 +330,10 @@ def _fits(leaves: Sequence[Any], layout: StateLayout, p: Any) -> bool:
     """Whether the arrays of a state are plain, and of the shapes and dtypes of their layout."""
     shapes = [p.shape if layout.is_row(n) else () for n in range(len(leaves))]
     return all(
-        isinstance(x, (np.ndarray, np.generic)) and x.shape == shape and x.dtype == spec.dtype
+        (is_array(x) or isinstance(x, np.generic))
+        and x.shape == shape
+        and x.dtype == spec.dtype
+        and device_of(x) == spec_of(p).device
         for x, shape, spec in zip(leaves, shapes, layout.specs, strict=True)
     )
 

@@ -204,6 +204,7 @@ class ParameterGroup:
         rule = self.rule
         if self._is_compiled is not None or rule is self._refused or len(self._frozen) == len(self.tensors):
             return None
+        self._move_state(self._values())
         native = make_native_step(
             self.rule_factory, rule, self.settings, self.tensors, self._values(), self.state, self._frozen
         )

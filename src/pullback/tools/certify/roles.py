@@ -16,6 +16,7 @@ import numpy as np
 from ...arrays.spec import spec_of
 from ...compile.jit import jit
 from ...errors import DtypeError, PullbackError
+from ...ops.dtype_info import finfo
 from ...program.ir import Program
 from ...transforms.forward import jvp
 from ...transforms.reverse import grad, vjp
@@ -81,7 +82,7 @@ def relative_distance(found: Any, wanted: Any, least: float = 0.0) -> float:
 def is_low_precision(case: Case) -> bool:
     """Whether anything in a case has fewer digits than double precision."""
     values = [*case.args, *as_results(case.call(*case.args))]
-    return any(can_carry_derivative(x) and np.finfo(np.asarray(x).dtype).bits < 64 for x in values)
+    return any(can_carry_derivative(x) and finfo(np.asarray(x).dtype).bits < 64 for x in values)
 
 
 def direction_in_dtype(case: Case, seed: int) -> list[Any]:

@@ -18,6 +18,7 @@ from ...ops.op import Op
 from ...transforms.forward import jvp
 from .cases import Case, as_results, can_carry_derivative, cases_of
 from .device_roles import device_roles
+from .half_roles import HALF_DTYPES, HALF_ROLES, half_case
 from .report import Certificate, Outcome
 from .roles import ROLES, Measurement, Role, is_low_precision, is_smooth
 
@@ -87,7 +88,8 @@ def certify_ops(
     roles: Sequence[Role] = ROLES,
     watch: Callable[[str], None] = lambda name: None,
 ) -> Certificate:
-    """Check ops by their names (none: every op) in every role, at each sample and in each dtype.
+    """Check ops by their names (none: every op) in every role, at each sample and in each dtype; in float16 and
+    bfloat16 the roles are those of half precision.
 
     >>> from pullback.tools.certify import certify_ops
     >>> print(certify_ops(["sinh"], dtypes=["float64"]).rows["sinh"]["batch"].cases)
@@ -97,7 +99,8 @@ def certify_ops(
     strange = [name for name in names if name not in known]
     if strange:
         raise ArgumentError(f"certify: no op is called {', '.join(strange)}.\n  `pullback ops` lists them.")
-    report = Certificate(tuple(role.name for role in roles))
+    asked = [role.name for dtype in dtypes for role in (HALF_ROLES if dtype in HALF_DTYPES else roles)]
+    report = Certificate(tuple(dict.fromkeys(asked)))
     for name in names or sorted(known):
         watch(name)
         report.rows[name] = {}
@@ -111,10 +114,11 @@ def certify_ops(
 def op_outcomes(op: Op, dtypes: Sequence[str] = DTYPES, roles: Sequence[Role] = ROLES) -> Iterator[Outcome]:
     """Every outcome of one op, cheap samples first; a caller may stop at the first failure."""
     excused, _ = EXCEPTIONS.get(op.name, ((), ""))
-    asked = [role for role in roles if role.name not in excused]
     for dtype in dtypes:
+        half = dtype in HALF_DTYPES
+        asked = HALF_ROLES if half else [role for role in roles if role.name not in excused]
         for case in cases_of(op, "fc"):
-            made = _case_in_dtype(case, dtype)
+            made = half_case(case, dtype) if half else _case_in_dtype(case, dtype)
             if made is not None:
                 yield from case_outcomes(made, op.name, f"sample {case.number}, {dtype}", asked)
 

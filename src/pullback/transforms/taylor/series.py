@@ -16,7 +16,7 @@ from ...errors import ConversionError
 from ...ops.dispatch import run
 from ...ops.elementwise.pointwise import multiply
 from ...ops.op import Op
-from ...ops.shape.reshaping import astype, broadcast_checked
+from ...ops.shape.reshaping import broadcast_checked, narrow
 from .coefficient_rules import CoefficientRule, SeriesCall, coefficient_rules
 
 _SCALARS = (bool, int, float, complex)
@@ -221,7 +221,7 @@ def _fit_coefficient(coefficient: Any, spec: Spec) -> Any:
     found = spec_of(coefficient)
     if found.shape != spec.shape:
         coefficient = broadcast_checked(coefficient, spec.shape)
-    return coefficient if found.dtype == spec.dtype else astype(coefficient, spec.dtype)
+    return coefficient if found.dtype == spec.dtype else narrow(coefficient, spec.dtype)
 
 
 def series_scope() -> Scope:

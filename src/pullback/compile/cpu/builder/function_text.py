@@ -38,12 +38,15 @@ class FunctionText:
         self.lines: list[str] = []
         self.entry: list[str] = []
         self.counters: list[str] = []
+        self.is_paired = False
+        self.has_long_nans = True
 
     def builder(self, lanes: int) -> IRBuilder:
         """A builder that appends to the function's lines."""
         found = IRBuilder(lanes, self.counter, self.declared, self.functions, self.vector_bytes)
         # builders of other widths append to the same lines, in the order they are used
         found.lines = self.lines
+        found.is_paired, found.has_long_nans = self.is_paired, self.has_long_nans
         return found
 
     def open(self, size: int | str, step: int | str = 1, start: str = "0") -> OpenLoop:

@@ -1,10 +1,14 @@
 """Half dtypes in LLVM text: sixteen bits of memory as float32 values, and float32 values rounded to such bits.
 
 bfloat16 is the upper half of a float32, by shifts and one addition on integers, so that the bits are the same on every
-machine; float16 has instructions of its own.
+machine; float16 has instructions of its own. In a vector of bfloat16, each word of four bytes has an even place of the
+row and the odd one after it; where lanes are paired, values are all even places and then all odd ones, so that widening
+and narrowing take each word apart and put it together in place.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +23,10 @@ HALF_BITS = np.dtype(np.uint16)
 
 def widen_half(builder: IRBuilder, bits: IRValue, name: str) -> IRValue:
     """The float32 of a half dtype's bits."""
+    if name == "bfloat16" and _is_paired(builder, bits):
+        words = _bits_as(builder, bits, _BITS, bits.lanes // 2)
+        odd = _on_bits(builder, "and", words, 0xFFFF0000)
+        return _reinterpret(builder, _join(builder, _on_bits(builder, "shl", words, 16), odd), _FLOAT)
     if name == "bfloat16":
         wide = builder.cast(bits, _BITS)
         return _reinterpret(builder, _on_bits(builder, "shl", wide, 16), _FLOAT)
@@ -31,6 +39,11 @@ def narrow_half(builder: IRBuilder, value: IRValue, name: str) -> IRValue:
     """The bits of a value rounded to a half dtype: to the nearest, of two to the even one; NaN stays NaN."""
     if name == "bfloat16":
         rounded = _round_bits(builder, builder.cast(value, _FLOAT))
+        if _is_paired(builder, rounded):
+            even, odd = (_part(builder, rounded, start) for start in (0, rounded.lanes // 2))
+            odd = _on_bits(builder, "and", odd, 0xFFFF0000)
+            words = _combine(builder, "or", _on_bits(builder, "lshr", even, 16), odd)
+            return _bits_as(builder, words, HALF_BITS, rounded.lanes)
         return builder.cast(_on_bits(builder, "lshr", rounded, 16), HALF_BITS)
     value, half = _to_odd_float32(builder, value), _vector("half", value.lanes)
     number = builder.assign(f"fptrunc {llvm_type(_FLOAT, value.lanes)} {value.name} to {half}")
@@ -52,6 +65,8 @@ def _round_bits(builder: IRBuilder, value: IRValue) -> IRValue:
     # a half of the last kept bit, less one unit where that bit is even: so ties go to even, and carries to the exponent
     even = _on_bits(builder, "and", _on_bits(builder, "lshr", bits, 16), 1)
     moved = _combine(builder, "add", _on_bits(builder, "add", bits, 0x7FFF), even)
+    if not builder.has_long_nans:
+        return moved  # a quiet NaN without lower bits stays what it is
     quiet = _on_bits(builder, "or", bits, 0x400000)
     kind, lanes = llvm_type(_BITS, value.lanes), value.lanes
     floats = llvm_type(_FLOAT, lanes)
@@ -80,14 +95,50 @@ def _to_odd_float32(builder: IRBuilder, value: IRValue) -> IRValue:
     return _reinterpret(builder, _combine(builder, "or", cut, odd), _FLOAT)
 
 
+def pair_mask(builder: IRBuilder, mask: str) -> str:
+    """A mask of places of the row as one of lanes."""
+    if not builder.is_paired or builder.lanes <= 2:
+        return mask
+    lanes, truths = builder.lanes, llvm_type(BOOL, builder.lanes)
+    order = ", ".join(f"i32 {i}" for i in (*range(0, lanes, 2), *range(1, lanes, 2)))
+    return builder.assign(f"shufflevector {truths} {mask}, {truths} poison, <{lanes} x i32> <{order}>")
+
+
+def _is_paired(builder: IRBuilder, x: IRValue) -> bool:
+    return builder.is_paired and x.lanes > 2  # two lanes are in the same order either way
+
+
+def _part(builder: IRBuilder, x: IRValue, start: int) -> IRValue:
+    """Half of the lanes."""
+    kind, count = llvm_type(x.dtype, x.lanes), x.lanes // 2
+    order = ", ".join(f"i32 {start + i}" for i in range(count))
+    return IRValue(
+        builder.assign(f"shufflevector {kind} {x.name}, {kind} poison, <{count} x i32> <{order}>"), x.dtype, count
+    )
+
+
+def _join(builder: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
+    """The lanes of two values, one after the other."""
+    kind, count = llvm_type(x.dtype, x.lanes), 2 * x.lanes
+    order = ", ".join(f"i32 {i}" for i in range(count))
+    return IRValue(
+        builder.assign(f"shufflevector {kind} {x.name}, {kind} {y.name}, <{count} x i32> <{order}>"), x.dtype, count
+    )
+
+
+def _bits_as(builder: IRBuilder, x: IRValue, dtype: np.dtype[Any], lanes: int) -> IRValue:
+    """The same bits as another number of lanes."""
+    source, target = llvm_type(x.dtype, x.lanes), llvm_type(dtype, lanes)
+    return IRValue(builder.assign(f"bitcast {source} {x.name} to {target}"), dtype, lanes)
+
+
 def _vector(element: str, lanes: int) -> str:
     return element if lanes == 1 else f"<{lanes} x {element}>"
 
 
-def _reinterpret(builder: IRBuilder, x: IRValue, dtype: np.dtype[np.generic]) -> IRValue:
+def _reinterpret(builder: IRBuilder, x: IRValue, dtype: np.dtype[Any]) -> IRValue:
     """The same bits as another dtype."""
-    source, target = llvm_type(x.dtype, x.lanes), llvm_type(dtype, x.lanes)
-    return IRValue(builder.assign(f"bitcast {source} {x.name} to {target}"), dtype, x.lanes)
+    return _bits_as(builder, x, dtype, x.lanes)
 
 
 def _on_bits(builder: IRBuilder, instruction: str, x: IRValue, number: int) -> IRValue:

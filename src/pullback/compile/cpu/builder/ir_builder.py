@@ -53,6 +53,8 @@ class IRBuilder:
         self.declared = declared if declared is not None else set()
         self.functions = functions if functions is not None else {}
         self.dtype: np.dtype[Any] = np.dtype(np.float64)
+        self.is_paired = False  # whether lanes are even places of a row, then odd ones (see `half_types`)
+        self.has_long_nans = True  # whether a NaN may have bits that bfloat16 has not
         self.is_widened = False  # whether a result of float32 is computed in float64
 
     def assign(self, text: str) -> str:

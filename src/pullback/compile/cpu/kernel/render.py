@@ -109,6 +109,10 @@ class _Renderer:
         self.used = kernel.live_lines()
         self.domain = Domain(kernel, limits)
         self.text = FunctionText(limits.vector_bytes)
+        self.text.is_paired = self.domain.is_paired
+        # arithmetic makes one NaN, without lower bits, and passes on those it meets: from bfloat16, none has any
+        loaded = [line.buffer.dtype for line in self.used if line.buffer is not None]
+        self.text.has_long_nans = any(d.kind == "f" for d in loaded)
         self.access = BufferAccess()
         self.values = LineValues(self.text, self.domain, self.access)
         self.phases = count_phases(kernel)

@@ -9,6 +9,7 @@ import numpy as np
 from ...loop_ir import KernelLine
 from ...vocabulary import IDENTITY
 from ..builder.function_text import FunctionText
+from ..builder.half_types import pair_mask
 from ..builder.ir_builder import IRBuilder
 from ..builder.vector_types import BOOL, IRValue, llvm_type
 
@@ -38,6 +39,7 @@ class RowFold:
         kind, slot = llvm_type(self.dtype, builder.lanes), self.slots[turn]
         value = builder.cast(value, self.dtype)
         if mask is not None:
+            mask = pair_mask(builder, mask)
             # lanes outside of the row must not change the result
             nothing = builder.number(identity(self.word, self.dtype), self.dtype)
             truth = llvm_type(BOOL, builder.lanes)

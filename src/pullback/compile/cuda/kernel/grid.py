@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ...loop_ir import Buffer, Kernel, KernelLine, Store
 from ...schedule.arena import round_up
-from ..words import is_half
+from ...vocabulary import is_half
 
 #: The bytes of the widest access of a thread.
 VECTOR_BYTES = 16
@@ -71,14 +71,12 @@ class Grid:
             return 1
         # elements at indices are anywhere, and numbers that count are computed
         direct = [x for x in self.accesses if not x.places and not (isinstance(x, KernelLine) and x.kind == "count")]
-        halves = all(x.buffer is not None and is_half(x.buffer.dtype) for x in direct if self.stride(x, group))
-        width = 8 if halves else 4
-        for x in direct:
-            stride = self.stride(x, group)
-            if stride not in (0, 1):
-                return 1
-            if stride:
-                width = min(width, self._aligned_width(x, group))
+        if any(self.stride(x, group) not in (0, 1) for x in direct):
+            return 1
+        # what is folded is stored when all is done, one by one
+        vectors = [x for x in direct if self.stride(x, group) and not (isinstance(x, Store) and x.word)]
+        width = 8 if vectors and all(x.buffer is not None and is_half(x.buffer.dtype) for x in vectors) else 4
+        width = min((width, *(self._aligned_width(x, group) for x in vectors)))
         while self.sizes[group] % width:
             width //= 2
         return width

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...loop_ir import Buffer, Kernel, Store
+from .fold_parts import group_sums, moving_axes, nest_sums
 from .points import render_points
 from .rewrites import UnfoldedRows, join_parts, prepare_lines, separate_windows, sum_after_rows, unfold_rows
-from .rows import render_rows
+from .rows import goes_by_rows, render_rows
 from .scatters import render_scatter
 from .sums import divide_sums, render_sums
 from .windows import render_windows
 from .writer import FunctionLaunch
-
-#: Rows so few and long, or with so many lines in all, are divided among blocks, each phase a launch.
-MANY_ROWS = 64
-LONG_ROW = 1 << 15
-LONG_WORK = 1 << 17
 
 
 def render_kernel(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[FunctionLaunch]:
@@ -33,20 +28,18 @@ def render_kernel(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[Func
     found = [x for s in kernel.stores if s.args for x in render_scatter(_with_stores(kernel, [s]), alignments)]
     for store in (s for s in kernel.stores if s.word and s.accumulates and not s.args):
         found += _render_windows(_with_stores(kernel, [store]), alignments)
-    sums = _group_sums(kernel)
+    sums, later = nest_sums(kernel, group_sums(kernel))
     for number, stores in enumerate(sums):
         beside = plain if number == len(sums) - 1 else []
         found += _render_folds(kernel, [*beside, *stores], alignments)
+    found += [x for rest in later for x in render_kernel(rest, alignments)]
     if plain and not sums:
         found.append(render_points(_with_stores(kernel, plain), alignments))
     return found
 
 
 def _render_rows(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[FunctionLaunch]:
-    outer = len(kernel.extents) - kernel.inner
-    count, length = math.prod(kernel.extents[:outer]), math.prod(kernel.extents[outer:])
-    is_long = length >= LONG_ROW or (length >= 256 and length * len(kernel.live_lines()) >= LONG_WORK)
-    if any(s.args or s.accumulates for s in kernel.stores) or (count < MANY_ROWS and is_long):
+    if not goes_by_rows(kernel):
         return _render_unfolded(unfold_rows(kernel), alignments)
     found = render_rows(kernel, alignments)
     if found is None:
@@ -80,24 +73,10 @@ def _with_stores(kernel: Kernel, stores: Sequence[Store]) -> Kernel:
     return Kernel(kernel.extents, 0, kernel.lines, list(stores))
 
 
-def _group_sums(kernel: Kernel) -> list[list[Store]]:
-    """Stores that fold along axes, by the axes that they keep."""
-    groups: dict[frozenset[int], list[Store]] = {}
-    for store in kernel.stores:
-        if store.word and not store.args and not store.accumulates:
-            kept = frozenset(_moving(kernel, store))
-            groups.setdefault(kept, []).append(store)
-    return list(groups.values())
-
-
-def _moving(kernel: Kernel, store: Store) -> list[int]:
-    return [i for i, (n, s) in enumerate(zip(kernel.extents, store.strides, strict=True)) if n != 1 and s]
-
-
 def _render_folds(kernel: Kernel, stores: Sequence[Store], alignments: Mapping[Buffer, int]) -> list[FunctionLaunch]:
     """Stores that fold along the same axes, or along none, and plain ones beside them."""
     folds = [s for s in stores if s.word]
-    if len(_moving(kernel, folds[0])) < sum(n != 1 for n in kernel.extents):
+    if len(moving_axes(kernel, folds[0])) < sum(n != 1 for n in kernel.extents):
         return render_sums(_with_stores(kernel, stores), alignments)
     # each place has one point: it is all there is to fold, or is folded into what is there
     plain = [s if s.accumulates else replace(s, word="") for s in stores]

@@ -7,15 +7,17 @@ rows is first folded by each thread over the rows it takes; its sums are partial
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...loop_ir import Buffer, Kernel, KernelLine, Store
 from ...schedule.arena import round_up
-from ..words import CudaValue, c_type, held_dtype
+from ...vocabulary import value_dtype
+from ..words import CudaValue, c_type
 from .grid import Grid, count_blocks, is_injective
 from .points import Accumulation, write_vector
-from .sums import combine_partial_sums
+from .sums import combine_parts, divide_sums
 from .writer import (
     FunctionLaunch,
     FunctionWriter,
@@ -28,6 +30,10 @@ from .writer import (
 )
 
 ROWS, ALONG = range(2)
+#: Rows so few and long, or with so many lines in all, are divided among blocks, each phase a launch.
+MANY_ROWS = 64
+LONG_ROW = 1 << 15
+LONG_WORK = 1 << 17
 #: So many threads keep a GPU busy: only with more work, a thread takes several vectors of a row, at most so many.
 BUSY_THREADS = 1 << 16
 MAX_ITEMS = 8
@@ -68,26 +74,59 @@ class RowShape:
         return self.items * self.threads * self.width == self.length
 
 
+def goes_by_rows(kernel: Kernel) -> bool:
+    """Whether threads have whole rows: there are enough of them, or they are short."""
+    outer = len(kernel.extents) - kernel.inner
+    count, length = math.prod(kernel.extents[:outer]), math.prod(kernel.extents[outer:])
+    is_long = length >= LONG_ROW or (length >= 256 and length * len(kernel.live_lines()) >= LONG_WORK)
+    return not any(s.args or s.accumulates for s in kernel.stores) and (count >= MANY_ROWS or not is_long)
+
+
 def render_rows(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[FunctionLaunch] | None:
     """All phases of a kernel in one launch, and others for what is folded over the rows too. None if registers cannot
     hold that.
     """
+    plan = _plan_rows(kernel, alignments)
+    if plan is None:
+        return None
+    writer, row = _RowWriter(*plan), _row_axes(kernel)
+    sums = [s for s in kernel.stores if s.word]
+    found = [writer.render()]
+    if writer.partial and sums[0].parts < 2:
+        found.append(divide_sums(combine_parts(kernel, row, sums, writer.partial), alignments).launch)
+    return found
+
+
+def count_row_parts(kernel: Kernel) -> tuple[int, list[int]]:
+    """In how many parts rows are summed, and the axes of a row, along which sums have places."""
+    plan = _plan_rows(kernel, {}) if goes_by_rows(kernel) else None
+    return (1, []) if plan is None else (_count_blocks(*plan), _row_axes(kernel))
+
+
+def _row_axes(kernel: Kernel) -> list[int]:
     rank = len(kernel.extents)
+    return [axis for axis in range(rank - kernel.inner, rank) if kernel.extents[axis] != 1]
+
+
+def _plan_rows(kernel: Kernel, alignments: Mapping[Buffer, int]) -> tuple[Grid, RowShape] | None:
+    rank, row = len(kernel.extents), _row_axes(kernel)
     outer = rank - kernel.inner
     grid = Grid(kernel, [ROWS if axis < outer else ALONG for axis in range(rank)], alignments)
     sums = [s for s in kernel.stores if s.word]
     shape = choose_shape(grid, summing=bool(sums))
-    row = [axis for axis in range(outer, rank) if kernel.extents[axis] != 1]
     # each element of the row has a sum of its own
     along = all(not any(s.strides[:outer]) and all(s.strides[a] for a in row) for s in sums)
     size = shape.items * shape.width * sum(max(4, s.buffer.dtype.itemsize) for s in sums)
     shared = shape.beside * shape.length * max((fold_dtype(s).itemsize for s in sums), default=0)
     fits = size <= MAX_SUMS_BYTES and shared <= MAX_SHARED_BYTES
-    if sums and (not along or not fits or is_repeating(kernel, row, sums)):
-        return None
-    writer = _RowWriter(grid, shape)
-    found = [writer.render()]
-    return found + (combine_partial_sums(kernel, row, sums, writer.partial, alignments) if writer.partial else [])
+    return None if sums and (not along or not fits or is_repeating(kernel, row, sums)) else (grid, shape)
+
+
+def _count_blocks(grid: Grid, shape: RowShape) -> int:
+    """The blocks that share all rows: as many parts there are, where these are summed."""
+    sums = [s for s in grid.kernel.stores if s.word]
+    blocks = count_blocks(shape.count, shape.beside)
+    return (sums[0].parts or min(blocks, SUMMING_BLOCKS)) if sums else blocks
 
 
 def is_repeating(kernel: Kernel, axes: Sequence[int], sums: Sequence[Store]) -> bool:
@@ -144,10 +183,10 @@ class _RowWriter:
         self.kept = self._choose_kept()
         self.fetched: set[int] = set()
         self.sums = {id(s): (s, self.writer.name("t")) for s in self.stores if s.word}
-        blocks = count_blocks(shape.count, shape.beside)
-        self.blocks = min(blocks, SUMMING_BLOCKS) if self.sums else blocks
+        self.blocks = _count_blocks(grid, shape)
         size, several = self.blocks * shape.length, self.blocks > 1
-        self.partial = [Buffer("scratch", size, fold_dtype(s)) for s, _ in self.sums.values() if several]
+        stores = [s for s, _ in self.sums.values()] if several else []
+        self.partial = [s.buffer if s.parts > 1 else Buffer("scratch", size, fold_dtype(s)) for s in stores]
 
     def render(self) -> FunctionLaunch:
         shape, writer = self.shape, self.writer
@@ -287,7 +326,7 @@ class _RowWriter:
         """The last line computed from a load that makes it superfluous in all later phases: it takes the load's place,
         and is computed once.
         """
-        if stored_type(load) != c_type(held_dtype(load.dtype)):
+        if stored_type(load) != c_type(value_dtype(load.dtype)):
             return None  # it is kept as it lies in memory, which would round what is computed
         lines = [self._lines_along(phase) for phase in range(self.phases)]
         for line in reversed(self.grid.lines):
@@ -326,7 +365,7 @@ class _RowWriter:
             body += self._loop(phase, targets, totals, known, at)
         for total, fold in totals:
             body += self._fold_threads(total, fold)
-            known[id(fold)] = CudaValue(total, held_dtype(fold.dtype))
+            known[id(fold)] = CudaValue(total, value_dtype(fold.dtype))
             if accumulator_type(fold) != c_type(fold_dtype(fold)):
                 known[id(fold)] = CudaValue(f"{total}t", fold.dtype)
                 body.append(f"const {c_type(fold.dtype)} {total}t = ({c_type(fold.dtype)}){total};")

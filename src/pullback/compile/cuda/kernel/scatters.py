@@ -9,7 +9,7 @@ from ...loop_ir import Buffer, Kernel, Store
 from .grid import Grid, count_blocks
 from .points import choose_threads
 from .sorted_scatters import render_sorted_scatter
-from .writer import FunctionLaunch, FunctionWriter, Known
+from .writer import FunctionLaunch, FunctionWriter, Known, takes_any_order
 
 APART, IN_ORDER = range(2)
 #: So many points are taken one after the other.
@@ -17,11 +17,15 @@ MAX_ROUNDS = 32
 
 
 def render_scatter(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[FunctionLaunch]:
-    """A kernel with one store at indices: points that may share a place are in order, or sorted by their places."""
+    """A kernel with one store at indices: points that may share a place are in order, or sorted by their places, unless
+    any order will do.
+    """
     (store,) = kernel.stores
     apart = find_separating_axes(kernel, store)
     rounds = math.prod(n for axis, n in enumerate(kernel.extents) if axis not in apart)
-    if rounds > MAX_ROUNDS:
+    if takes_any_order(store):
+        apart = frozenset(range(len(kernel.extents)))
+    elif rounds > MAX_ROUNDS:
         found = render_sorted_scatter(kernel, apart, alignments)
         if found is not None:
             return found

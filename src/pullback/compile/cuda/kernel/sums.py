@@ -56,33 +56,38 @@ class Sums:
     partial: list[Buffer]
 
 
-def divide_sums(kernel: Kernel, alignments: Mapping[Buffer, int], divides: bool = True) -> Sums:
+def divide_sums(kernel: Kernel, alignments: Mapping[Buffer, int]) -> Sums:
     """Folding stores that keep the same axes, and stores of points beside them."""
+    grid, shape, folds, kept = _plan_sums(kernel, alignments)
+    several, size = shape.chunks > 1, shape.chunks * shape.places
+    partial = [s.buffer if s.parts > 1 else Buffer("scratch", size, fold_dtype(s)) for s in folds if several]
+    return Sums(_SumWriter(grid, shape, folds, partial).render(), folds, kept, partial)
+
+
+def _plan_sums(kernel: Kernel, alignments: Mapping[Buffer, int]) -> tuple[Grid, _Shape, list[Store], list[int]]:
     folds = [s for s in kernel.stores if s.word]
     kept = [i for i, n in enumerate(kernel.extents) if n != 1 and any(s.strides[i] for s in folds)]
     grid = Grid(kernel, [KEPT if i in kept else FOLDED for i in range(len(kernel.extents))], alignments)
-    shape = _choose_shape(grid, divides)
-    several, size = shape.chunks > 1, shape.chunks * shape.places
-    partial = [Buffer("scratch", size, fold_dtype(s)) for s in folds if several]
-    return Sums(_SumWriter(grid, shape, folds, partial).render(), folds, kept, partial)
+    return grid, _choose_shape(grid, folds[0].parts), folds, kept
+
+
+def count_sum_parts(kernel: Kernel) -> tuple[int, list[int]]:
+    """In how many parts blocks fold to places, and the axes along which these are."""
+    _, shape, _, kept = _plan_sums(kernel, {})
+    return shape.chunks, kept
 
 
 def render_sums(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[FunctionLaunch]:
     """The launches of `divide_sums`, with those that fold the parts."""
     sums = divide_sums(kernel, alignments)
-    if not sums.partial:
+    if not sums.partial or sums.folds[0].parts > 1:
         return [sums.launch]
-    return [sums.launch, *combine_partial_sums(kernel, sums.kept, sums.folds, sums.partial, alignments)]
+    rest = combine_parts(kernel, sums.kept, sums.folds, sums.partial)
+    return [sums.launch, divide_sums(rest, alignments).launch]
 
 
-def combine_partial_sums(
-    kernel: Kernel,
-    kept: Sequence[int],
-    folds: Sequence[Store],
-    partial: Sequence[Buffer],
-    alignments: Mapping[Buffer, int],
-) -> list[FunctionLaunch]:
-    """Launches that fold parts, each with all places in order, in the order of the parts."""
+def combine_parts(kernel: Kernel, kept: Sequence[int], folds: Sequence[Store], partial: Sequence[Buffer]) -> Kernel:
+    """The kernel that folds parts, each with all places in order, in the order of the parts."""
     extents = tuple(kernel.extents[i] for i in kept)
     inner = row_major_strides(extents)
     places = row_major_strides((1, *extents))[0]
@@ -90,13 +95,14 @@ def combine_partial_sums(
     loads = [load_line(b, (places, *inner)) for b in partial]
     points = parts * places
     stores = [
-        Store(x, s.buffer, (0, *(s.strides[i] for i in kept)), s.offset, s.word, (), (), s.accumulates, points)
+        Store(x, s.buffer, (0, *(s.strides[i] for i in kept)), s.offset, s.word, (), (), s.accumulates, points, 1)
         for x, s in zip(loads, folds, strict=True)
     ]
-    return [divide_sums(Kernel((parts, *extents), 0, loads, stores), alignments, divides=False).launch]
+    return Kernel((parts, *extents), 0, loads, stores)
 
 
-def _choose_shape(grid: Grid, divides: bool) -> _Shape:
+def _choose_shape(grid: Grid, parts: int) -> _Shape:
+    divides = parts != 1
     places, points = (grid.size_of(grid.groups_on(side)) for side in (KEPT, FOLDED))
     last = len(grid.groups) - 1
     is_across, width = grid.side_of[last] == FOLDED, grid.vector_width(last)
@@ -112,12 +118,12 @@ def _choose_shape(grid: Grid, divides: bool) -> _Shape:
         # few points are shared by many threads
         width = 1 if not divides or places * points < FEW_POINTS or places <= TILE[0] * width // 2 else width
         blocks = count_blocks(places, TILE[0] * width)
-        threads, least = TILE if divides or points < 256 else DEEP_TILE, 4 * steps * TILE[1]
+        threads, least = TILE if divides or points < 256 else DEEP_TILE, min(4, 16 // width) * steps * TILE[1]
     enough = points // least if steps > 1 else count_blocks(points, least)
-    chunks = max(1, min(count_blocks(most, blocks), enough)) if divides else 1
+    chunks = parts or max(1, min(count_blocks(most, blocks), enough))
     unit = threads[0] * width if is_across else 1
     part = count_blocks(points, chunks * unit) * unit
-    return _Shape(is_across, width, threads, places, points, part, count_blocks(points, part))
+    return _Shape(is_across, width, threads, places, points, part, parts or count_blocks(points, part))
 
 
 class _SumWriter:

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from ...loop_ir import Buffer, KernelLine, Store
-from ..launch_plan import STATUS
-from ..words import CudaValue, CudaWords, c_type, held_dtype, identity_number, is_half, number_text
+from ...vocabulary import half_dtype, is_half, value_dtype
+from ..launch_plan import new_status
+from ..words import CudaValue, CudaWords, c_type, identity_number, number_text
 from .grid import Access, Grid, shares_memory
 
 #: Coordinates by group: the text of each.
@@ -50,7 +51,7 @@ class FunctionWriter:
         self.pointers: dict[Buffer, str] = {}
         self.written: list[Buffer] = []
         self.counter = itertools.count()
-        self.notes_faults = False
+        self.status = new_status()
 
     def name(self, letter: str) -> str:
         assert letter != "b", "pointers have this letter, and are renamed by it"
@@ -93,11 +94,14 @@ class FunctionWriter:
 
     def indexed(self, words: CudaWords, x: Access, indices: Sequence[CudaValue]) -> list[str]:
         """The places that indices point at: names of integers, -1 where out of range."""
-        self.notes_faults = True
+        sites: list[Any] = self.status.constant
+        if x.site not in sites:
+            sites.append(x.site)
+        word = f"{self.pointer(self.status)} + {sites.index(x.site)}"
         names = []
         for index, (_, size) in zip(indices, x.places, strict=True):
             name = self.name("p")
-            words.lines.append(f"const I {name} = (I)place_({index.name}, {size}, status);")
+            words.lines.append(f"const I {name} = (I)place_({index.name}, {size}, {word});")
             names.append(name)
         return names
 
@@ -136,7 +140,7 @@ class FunctionWriter:
         if line.kind == "gather":
             return self._gather(words, line, args, at)
         if line.kind == "cast":
-            return words.cast(args[0], line.dtype)
+            return words.cast(args[0], half_dtype(line.narrow) if line.narrow else line.dtype)
         assert line.kernel is not None
         assert line.compute_dtype is not None
         words.dtype = line.compute_dtype
@@ -168,6 +172,8 @@ class FunctionWriter:
         place = self.address(store, at, places)
         inside = " && ".join(f"{p} >= 0" for p in places)
         text = f"{place} = {fold_text(store, place, value.name) if store.word else value.name};"
+        if takes_any_order(store):
+            text = f"atomicAdd(&{place}, {value.name});"
         return [*words.lines, f"if ({inside}) {text}" if inside else text]
 
     def assign_cast(self, place: str, value: CudaValue, dtype: np.dtype[Any]) -> list[str]:
@@ -178,6 +184,8 @@ class FunctionWriter:
 
     def finish(self, body: Sequence[str], grid: tuple[int, int], block: tuple[int, int]) -> FunctionLaunch:
         """The function, and its launch."""
+        self.status.size = len(self.status.constant)
+        self.written.append(self.status)
         reads = [b for b in self.pointers if b not in self.written]
         separate = "" if shares_memory(reads, self.written) else " __restrict__"
         given = [
@@ -185,9 +193,6 @@ class FunctionWriter:
             for b, name in self.pointers.items()
         ]
         buffers = tuple(self.pointers)
-        if self.notes_faults:
-            given.append("int* status")
-            buffers += (STATUS,)
         text = "\n  ".join([f"using I = {self.grid.index_type};", *body])
         return FunctionLaunch(tuple(given), text, buffers, (*grid, 1), (*block, 1))
 
@@ -198,9 +203,14 @@ def stored_type(x: Access) -> str:
     return c_type(x.buffer.dtype)
 
 
+def takes_any_order(store: Store) -> bool:
+    """Whether points with one place may be added at the same time."""
+    return store.any_order and store.word == "add" and store.buffer.dtype.name in ("float32", "float64")
+
+
 def fold_dtype(x: Store | KernelLine) -> np.dtype[Any]:
     """What is folded in: half types are rounded to when that is done."""
-    return held_dtype(x.buffer.dtype if isinstance(x, Store) else x.dtype)
+    return value_dtype(x.buffer.dtype if isinstance(x, Store) else x.dtype)
 
 
 def accumulator_type(x: Store | KernelLine) -> str:

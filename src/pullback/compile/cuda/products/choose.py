@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...loop_ir import Product
-from ..words import is_half
+from ...vocabulary import is_half
 from .library import CANDIDATES, can_take
-from .tile import PlainShape, TensorShape, TileShape
+from .tile import PanelShape, PlainShape, TensorShape, TileShape
 
 #: Up to so many multiplications latency counts more than arithmetic: a tile of our own wins in any case.
 SMALL_PRODUCT = 1 << 24
@@ -13,12 +13,14 @@ SMALL_PRODUCT = 1 << 24
 SHARED_PRODUCT = 1 << 26
 #: Above, only the library's tiles are worth trying.
 LARGE_PRODUCT = 1 << 28
+#: The least K that is worth a block of a large tile.
+CUT_DEPTH = 512
 #: Multiprocessors of the machines that this is tuned for, and the warps that keep one busy while memory is slow.
 MULTIPROCESSORS, _BUSY_WARPS = 132, 16
 
 
 def count_multiplications(product: Product) -> int:
-    return product.out.size * product.left.shape[-1]
+    return product.out.size * product.depth
 
 
 def uses_tensor_cores(product: Product) -> bool:
@@ -27,7 +29,7 @@ def uses_tensor_cores(product: Product) -> bool:
 
 def _count_steps(product: Product) -> int:
     """The instructions of the tensor cores along K."""
-    return max(1, -(-product.left.shape[-1] // (16 if is_half(product.left.buffer.dtype) else 8)))
+    return max(1, -(-product.depth // (16 if is_half(product.left.buffer.dtype) else 8)))
 
 
 def choose_shape(product: Product) -> TileShape:
@@ -65,13 +67,30 @@ def row_shape(product: Product) -> TensorShape | None:
     return None if deep is None else TensorShape(1, 4, (1, across, deep))
 
 
+def panel_shape(product: Product) -> PanelShape:
+    """The shape for a large product: the largest tiles that are nearly full and of which all multiprocessors have one,
+    or will have when K is cut.
+    """
+    rows, columns = product.out.shape[-2:]
+    if columns <= 32:
+        return PanelShape(2, 4, (4, 1))
+    large, small = PanelShape(4, 4, (2, 2)), PanelShape(2, 4, (2, 2))
+    is_full = -(-rows // large.rows) * large.rows <= 1.15 * rows
+    parts = max(1, product.depth // CUT_DEPTH)
+    return large if is_full and parts * count_blocks(product, large.rows, large.columns) >= MULTIPROCESSORS else small
+
+
 def tile_shape(product: Product) -> TileShape:
     is_small = count_multiplications(product) <= SMALL_PRODUCT or not uses_tensor_cores(product)
-    return choose_shape(product) if is_small else middle_shape(product)
+    if is_small:
+        return choose_shape(product)
+    return middle_shape(product) if product.axes is None else panel_shape(product)
 
 
 def offered_shapes(product: Product) -> list[TileShape]:
     """The shapes of tiles that a program has code for: it takes longer to compile one than to try many."""
+    if product.axes is not None:
+        return [tile_shape(product)]
     is_large = count_multiplications(product) > LARGE_PRODUCT
     return [] if is_large and can_take(product) else [tile_shape(product)]
 

@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from ...loop_ir import Buffer, Kernel, KernelLine, Layout, Product, Step, Store
+from ...vocabulary import value_dtype
+from .composed import read_composed
 from .order import conflict
 from .tile import dense_size
 
@@ -38,9 +40,11 @@ def _find_copy(step: Step) -> tuple[KernelLine, Store] | None:
         return None
     (store,) = step.stores
     load = store.line
-    plain = load.kind == "load" and not store.word and not store.args and load.dtype == store.buffer.dtype
-    moves = plain and load.buffer is not None and load.buffer.kind == "arena" and load.buffer is not store.buffer
-    return (load, store) if moves and dense_size(load.strides, step.extents) == load.buffer.size else None  # type: ignore[union-attr]
+    if load.kind != "load" or store.word or store.args or not _is_alike(load, store):
+        return None
+    source = load.buffer
+    is_whole = source is not None and source.kind == "arena" and dense_size(load.strides, step.extents) == source.size
+    return (load, store) if is_whole else None
 
 
 def _forward(steps: list[Step], load: KernelLine, store: Store) -> None:
@@ -130,11 +134,11 @@ def _find_scaling(step: Step) -> tuple[float, KernelLine, Store] | None:
     if not isinstance(step, Kernel) or step.inner or len(step.stores) != 1 or 0 in step.extents:
         return None
     (store,) = step.stores
-    line, dtype = store.line, store.buffer.dtype
+    line, dtype = store.line, value_dtype(store.buffer.dtype)
     if store.word or store.args or store.offset or store.buffer.kind != "arena" or line.dtype != dtype:
         return None
-    if line.kind == "load" and line.buffer is not store.buffer:
-        return 1.0, line, store
+    if line.kind == "load":
+        return (1.0, line, store) if _is_alike(line, store) else None
     loads = [x for x in line.args if x.kind == "load"]
     numbers = [x for x in line.args if x.kind == "number"]
     if line.kernel is None or len(loads) != 1 or len(loads) + len(numbers) != len(line.args):
@@ -143,8 +147,14 @@ def _find_scaling(step: Step) -> tuple[float, KernelLine, Store] | None:
         factor, load = line.kernel(_Factors(), *((1.0, x) if x.kind == "load" else x.number for x in line.args))
     except (AttributeError, NotImplementedError, TypeError, ValueError):
         return None
-    rounded = float(dtype.type(factor)) if dtype.kind == "f" and load.dtype == dtype else math.nan
-    return (rounded, load, store) if abs(rounded) <= 1 and load.buffer is not store.buffer else None
+    rounded = float(dtype.type(factor)) if dtype.kind == "f" and _is_alike(load, store) else math.nan
+    return (rounded, load, store) if abs(rounded) <= 1 else None
+
+
+def _is_alike(load: KernelLine, store: Store) -> bool:
+    """Whether what is read has the dtype of what is written, and is not the same memory."""
+    source = load.buffer
+    return source is not None and source is not store.buffer and source.dtype == store.buffer.dtype
 
 
 def read_sources(steps: Sequence[Step]) -> list[Step]:
@@ -185,12 +195,20 @@ def _read_source(
         step = steps[i]
         if not isinstance(step, Product) or step.out.buffer is copy:
             return {}
-        left, right = (_read_through(m, way, load) if m.buffer is copy else m for m in (step.left, step.right))
-        if left is None or right is None:
+        changed = _read_matrices(step, copy, way, load) or read_composed(step, copy, way, load)
+        if changed is None:
             return {}
         times = factor ** sum(m.buffer is copy for m in (step.left, step.right))
-        found[i] = replace(step, left=left, right=right, alpha=step.alpha * times)
+        found[i] = replace(changed, alpha=step.alpha * times)
     return found
+
+
+def _read_matrices(
+    step: Product, copy: Buffer, way: Sequence[tuple[int, int, int]], load: KernelLine
+) -> Product | None:
+    """A product whose matrices of a copy are matrices of its source."""
+    left, right = (_read_through(m, way, load) if m.buffer is copy else m for m in (step.left, step.right))
+    return None if left is None or right is None or step.axes else replace(step, left=left, right=right)
 
 
 def _read_through(matrix: Layout, way: Sequence[tuple[int, int, int]], load: KernelLine) -> Layout | None:

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...loop_ir import Blocks, Buffer, Kernel, KernelLine, Product, Step, Store, load_line, row_major_strides
+from ...vocabulary import value_dtype
+from ..kernel.fold_parts import divide_folds
 from ..kernel.followers import join_follower
 from ..kernel.rewrites import change_lines
 from .choose import LARGE_PRODUCT, SHARED_PRODUCT, count_multiplications, row_shape
@@ -23,7 +25,7 @@ from .sums import join_sums
 from .tile import Tail, is_dense_load, scale_line, store_product
 
 #: A kernel of more points is worth a launch of its own, and so many steps at most share one.
-MAX_SHARED_POINTS = 1 << 18
+MAX_SHARED_POINTS = 1 << 20
 MAX_SHARED_STEPS = 24
 #: What follows a product is looked for among so many steps.
 MAX_DISTANCE = 64
@@ -32,6 +34,7 @@ MAX_DISTANCE = 64
 def group_steps(steps: Sequence[Step]) -> list[Step]:
     """The steps in groups, each of which may be one launch."""
     units = join_sums(_join_tails(forward_copies(read_sources(steps))))
+    units = join_sums([part for unit in units for part in _divide_unit(unit)])
     groups: list[_Group] = []
     for unit in units:
         _add_unit(groups, unit)
@@ -156,7 +159,8 @@ def _join_tails(steps: list[Step]) -> list[list[Step]]:
             continue
         at = _next_use(steps, i, step.out.buffer)
         first, sums = _part_sums(step, steps[at]) if at is not None else (None, [])
-        if at is None or first is None:
+        # each sum reads again what is stored
+        if at is None or first is None or (sums and _is_large(step)):
             units += _split_unit(step, None, ())
             continue
         between = steps[i:at]
@@ -183,14 +187,24 @@ def _split_unit(product: Product, kernel: Kernel | None, later: Sequence[Step]) 
     return [whole] if tail is None else [[step] for step in split_product(product, tail, parts)]
 
 
+def _divide_unit(unit: list[Step]) -> list[list[Step]]:
+    """A kernel alone whose sums several blocks share, with what folds their parts in units of its own."""
+    (step, *rest) = unit
+    return [[part] for part in divide_folds(step)] if isinstance(step, Kernel) and not rest else [unit]
+
+
 def _next_use(steps: Sequence[Step], start: int, buffer: Buffer) -> int | None:
     """The next step that uses a buffer, if it is near: programs may have thousands."""
     near = range(start, min(start + MAX_DISTANCE, len(steps)))
     return next((j for j in near if buffer in steps[j].reads() or buffer in steps[j].writes()), None)
 
 
+def _is_large(product: Product) -> bool:
+    return count_multiplications(product) > LARGE_PRODUCT
+
+
 def _is_worth_joining(product: Product) -> bool:
-    return count_multiplications(product) <= LARGE_PRODUCT
+    return not _is_large(product) or product.axes is not None
 
 
 def _part_sums(product: Product, kernel: Step) -> tuple[Kernel | None, list[Kernel]]:
@@ -213,7 +227,7 @@ def _part_sums(product: Product, kernel: Step) -> tuple[Kernel | None, list[Kern
 
 def _load_stored(kernel: Kernel, stored: Sequence[Store]) -> Kernel:
     """A kernel that loads lines which are in memory instead of computing them again."""
-    kept = {id(s.line): s for s in stored if s.buffer.dtype == s.line.dtype and s.line.kind == "apply"}
+    kept = {id(s.line): s for s in stored if value_dtype(s.buffer.dtype) == s.line.dtype and s.line.kind == "apply"}
 
     def change(line: KernelLine) -> KernelLine:
         store = kept.get(id(line))
@@ -244,7 +258,7 @@ class _Group:
 
 def _add_unit(groups: list[_Group], unit: list[Step]) -> None:
     """Add steps to the first group that comes after all they wait for, or as a new one."""
-    accesses, shares = accesses_of(unit), all(map(_may_share, unit))
+    accesses, shares = accesses_of(unit), _may_share(unit)
     reversed_waits = (i for i in reversed(range(len(groups))) if groups[i].accesses.must_precede(accesses))
     # what waits for nothing comes as late as it stands: its memory would be in use from the beginning
     waits = next(reversed_waits, len(groups) - 2)
@@ -257,7 +271,13 @@ def _add_unit(groups: list[_Group], unit: list[Step]) -> None:
     groups[-1].add(unit)
 
 
-def _may_share(step: Step) -> bool:
-    if isinstance(step, Product):
-        return count_multiplications(step) <= SHARED_PRODUCT
-    return isinstance(step, Kernel) and step.division is None and 0 < math.prod(step.extents) <= MAX_SHARED_POINTS
+def _may_share(unit: Sequence[Step]) -> bool:
+    first, *rest = unit
+    if isinstance(first, Product):
+        # its tail has the product's points
+        return count_multiplications(first) <= SHARED_PRODUCT and all(_is_undivided(step) for step in rest)
+    return all(_is_undivided(s) and isinstance(s, Kernel) and math.prod(s.extents) <= MAX_SHARED_POINTS for s in unit)
+
+
+def _is_undivided(step: Step) -> bool:
+    return isinstance(step, Kernel) and step.division is None and 0 not in step.extents

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...loop_ir import Layout, Product, product_operands
-from ..words import HALF_TYPES
+from ...vocabulary import HALF_DTYPES
 
 #: Bytes that an algorithm may work in; one piece of memory serves all products of a stream, one after the other.
 WORKSPACE_BYTES = 32 << 20
@@ -110,7 +110,7 @@ def _can_take(product: Product) -> bool:
         left == right
         and left in _DATA_TYPES
         # sums of half types may be kept in the precision they have
-        and (out == left or (out == "float32" and left in HALF_TYPES))
+        and (out == left or (out == "float32" and left in HALF_DTYPES))
         and all(m.size and matrix_order(m) is not None for m in matrices)
         and (product.out.shape[0] == 1 or product.out.strides[0] > 0)
     )
@@ -118,7 +118,7 @@ def _can_take(product: Product) -> bool:
 
 def can_take(product: Product) -> bool:
     """Whether the library can do a product."""
-    return bool(split_batch(product))
+    return product.axes is None and bool(split_batch(product))
 
 
 @functools.cache

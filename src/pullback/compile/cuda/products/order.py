@@ -57,7 +57,9 @@ def _regions(buffer: Buffer, steps: Sequence[Step]) -> Iterator[Layout | None]:
                 yield step.out
         elif isinstance(step, Kernel):
             for store in (s for s in step.stores if s.buffer is buffer):
-                yield None if store.args else Layout(buffer, step.extents, store.strides, store.offset)
+                yield (
+                    None if store.args or store.parts > 1 else Layout(buffer, step.extents, store.strides, store.offset)
+                )
         elif buffer in step.writes():
             yield None
 

@@ -22,52 +22,64 @@ __device__ __noinline__ T plain_sum_(const Left left, const Right right, const i
 }
 
 // A warp has MT x NT fragments of 16 x 8; the block WM x WN warps side by side, and WK that share K. Arguments pass
-// through shared memory in pieces of CHUNK along K, or straight to registers where CHUNK is 0. BY_K: whether neighbours
-// in memory are neighbours along K. DIGITS 3: each float32 is a sum of two tf32, of whose products the largest three
-// are added, which has the accuracy of float32 arithmetic; DIGITS 1: rounded to tf32. Half types are multiplied as they
-// are: one instruction takes 16 along K, not 8, two in each register.
-// VECTORS: `load_left` and `load_right` return four neighbours in memory, and a warp has 2 x 4 fragments. Which numbers of a sum
-// meet in one instruction, and which row or column is whose, is free, so a lane takes what it has loaded at once.
+// straight to registers. BY_K: whether neighbours in memory are neighbours along K. DIGITS 3: each float32 is a sum of
+// two tf32, of whose products the largest three are added, which has the accuracy of float32 arithmetic; DIGITS 1:
+// rounded to tf32. Half types are multiplied as they are: one instruction takes 16 along K, not 8, two in each register.
+// VECTORS: `load_left` and `load_right` return four neighbours in memory, and a warp has 2 x 4 fragments. Which numbers
+// of a sum meet in one instruction, and which row or column is whose, is free, so a lane takes what it has loaded at once.
 template <
-    class Element_, int MT_, int NT_, int WM_, int WN_, int WK_, int CHUNK_, int DIGITS_, bool LEFT_BY_K_, bool RIGHT_BY_K_, bool VECTORS_>
+    class Element_, int MT_, int NT_, int WM_, int WN_, int WK_, int DIGITS_, bool LEFT_BY_K_, bool RIGHT_BY_K_,
+    bool VECTORS_>
 struct TensorShape {
   using Element = Element_;
   static constexpr bool IS_HALF = sizeof(Element) == 2;
   static constexpr int DEPTH = IS_HALF ? 16 : 8;
   using Register = typename Pick<IS_HALF, unsigned, float>::type;
-  static constexpr int MT = MT_, NT = NT_, WM = WM_, WN = WN_, WK = WK_, CHUNK = CHUNK_, DIGITS = DIGITS_;
+  static constexpr int MT = MT_, NT = NT_, WM = WM_, WN = WN_, WK = WK_, DIGITS = DIGITS_;
   static constexpr int ROWS = 16 * MT * WM, COLUMNS = 8 * NT * WN, THREADS = 32 * WM * WN * WK;
   static constexpr bool LEFT_BY_K = LEFT_BY_K_, RIGHT_BY_K = RIGHT_BY_K_, VECTORS = VECTORS_;
   // the row and the column of a warp's tile that an element of a fragment is: of half h of 16 rows, and of column c of 8
   static __device__ __forceinline__ int row(const int i, const int h, const int g) {
-    return VECTORS && !LEFT_BY_K ? 4 * g + 2 * i + h : 16 * i + 8 * h + g;
+    return VECTORS && !LEFT_BY_K ? 32 * (i / 2) + 4 * g + 2 * (i % 2) + h : 16 * i + 8 * h + g;
   }
   static __device__ __forceinline__ int column(const int j, const int c) {
-    return VECTORS && !RIGHT_BY_K ? 4 * c + j : 8 * j + c;
+    return VECTORS && !RIGHT_BY_K ? 32 * (j / 4) + 4 * c + j % 4 : 8 * j + c;
   }
 };
 
-// CHUNK by COUNT elements in shared memory, neighbours as they are in memory; padded so that the 32 addresses of a
-// fragment's row lie in different banks.
-template <int COUNT, int CHUNK, int THREADS, bool BY_K> struct Panel {
-  static constexpr int STEP = BY_K ? CHUNK + 4 : COUNT + (COUNT % 16 ? 0 : 8);
-  static constexpr int SIZE = BY_K ? COUNT * STEP : CHUNK * STEP, EACH = (COUNT * CHUNK + THREADS - 1) / THREADS;
-  static __device__ __forceinline__ int place(const int i, const int k) { return BY_K ? i * STEP + k : k * STEP + i; }
-  static __device__ __forceinline__ int index(const int e) { return BY_K ? e / CHUNK : e % COUNT; }
-  static __device__ __forceinline__ int depth(const int e) { return BY_K ? e % CHUNK : e / COUNT; }
+// The same for large products, whose arguments pass through shared memory: pieces of 16 along K, STAGES of them on their
+// way at once. WIDTH numbers are copied at a time. An argument whose neighbours are not along K has its fragments in
+// pairs (rows) or fours (columns), of which a lane takes four neighbours.
+template <
+    int MT_, int NT_, int WM_, int WN_, int DIGITS_, bool LEFT_BY_K_, bool RIGHT_BY_K_, int LEFT_WIDTH_, int RIGHT_WIDTH_>
+struct PanelShape : TensorShape<float, MT_, NT_, WM_, WN_, 1, DIGITS_, LEFT_BY_K_, RIGHT_BY_K_, true> {
+  static constexpr int LEFT_WIDTH = LEFT_WIDTH_, RIGHT_WIDTH = RIGHT_WIDTH_, STAGES = 3;
+  static constexpr bool BOTH_BY_K = LEFT_BY_K_ && RIGHT_BY_K_;
+  static_assert((LEFT_BY_K_ || MT_ % 2 == 0) && (RIGHT_BY_K_ || NT_ % 4 == 0), "fragments in groups");
+};
 
-  template <class Load> static __device__ __forceinline__ void fetch(float (&held)[EACH], const Load& load) {
+// Where the elements of an argument are: `at` the place of a row or column, and `along` what K adds to it.
+template <class At, class Along> struct Operand { const float* base; At at; Along along; };
+template <class At, class Along> Operand(const float*, At, Along) -> Operand<At, Along>;
+
+// COUNT rows or columns by 16 along K in shared memory, neighbours as they are in memory; padded so that what the lanes
+// of a warp read lies in different banks.
+template <int COUNT, int THREADS, bool BY_K, bool BOTH_BY_K, int WIDTH> struct Panel {
+  static constexpr int STEP = !BY_K ? COUNT + 8 : BOTH_BY_K ? 16 : 20, SIZE = BY_K ? COUNT * STEP : 16 * STEP;
+  static constexpr int COPIES = COUNT * 16 / WIDTH, EACH = (COPIES + THREADS - 1) / THREADS;
+  static __device__ __forceinline__ int place(const int i, const int k) { return BY_K ? i * STEP + k : k * STEP + i; }
+  static __device__ __forceinline__ int index(const int e) { return BY_K ? e / (16 / WIDTH) : e % (COUNT / WIDTH) * WIDTH; }
+  static __device__ __forceinline__ int depth(const int e) { return BY_K ? e % (16 / WIDTH) * WIDTH : e / (COUNT / WIDTH); }
+
+  // copies of elements from number k0 of K on, whose rows or columns have the places `at`, none below zero
+  template <int K, class I, class From>
+  static __device__ __forceinline__ void fetch(float* panel, const int k0, const I (&at)[EACH], const From& from) {
     #pragma unroll
     for (int i = 0; i < EACH; ++i) {
-      const int e = threadIdx.x + i * THREADS;
-      held[i] = (COUNT * CHUNK) % THREADS == 0 || e < COUNT * CHUNK ? load(index(e), depth(e)) : 0.0f;
-    }
-  }
-  static __device__ __forceinline__ void keep(float* panel, const float (&held)[EACH]) {
-    #pragma unroll
-    for (int i = 0; i < EACH; ++i) {
-      const int e = threadIdx.x + i * THREADS;
-      if ((COUNT * CHUNK) % THREADS == 0 || e < COUNT * CHUNK) panel[place(index(e), depth(e))] = held[i];
+      const int e = threadIdx.x + i * THREADS, k = k0 + depth(e);
+      if (COPIES % THREADS && e >= COPIES) continue;
+      const bool inside = at[i] >= 0 && (K % 16 == 0 || k < K);
+      copy_async_<WIDTH>(panel + place(index(e), depth(e)), from.base + (inside ? at[i] + from.along(k) : 0), inside);
     }
   }
 };
@@ -90,21 +102,22 @@ __device__ __forceinline__ void multiply_floats_(
     #pragma unroll
     for (int e = 0; e < 2; ++e) split_tf32_<T::DIGITS>(b[j][e], bh[j][e], bl[j][e]);
   #pragma unroll
-  for (int i = 0; i < T::MT; ++i)
+  for (int i = 0; i < T::MT; ++i) {
+    // tensor cores cut off what does not fit when they add, so long sums are added here, rounded to the nearest
+    float part[T::NT][4] = {};
     #pragma unroll
-    for (int j = 0; j < T::NT; ++j) {
-      if (T::DIGITS == 1) {
-        mma_(sum[i][j], ah[i], bh[j]);
-        continue;
-      }
-      // tensor cores cut off what does not fit when they add, so long sums are added here, rounded to the nearest
-      float part[4] = {};
-      mma_(part, al[i], bh[j]);
-      mma_(part, ah[i], bl[j]);
-      mma_(part, ah[i], bh[j]);
+    for (int j = 0; j < T::NT; ++j) mma_(T::DIGITS == 1 ? sum[i][j] : part[j], T::DIGITS == 1 ? ah[i] : al[i], bh[j]);
+    if (T::DIGITS == 1) continue;
+    // one instruction waits for the result of another, so those of a fragment are apart
+    #pragma unroll
+    for (int j = 0; j < T::NT; ++j) mma_(part[j], ah[i], bl[j]);
+    #pragma unroll
+    for (int j = 0; j < T::NT; ++j) mma_(part[j], ah[i], bh[j]);
+    #pragma unroll
+    for (int j = 0; j < T::NT; ++j)
       #pragma unroll
-      for (int e = 0; e < 4; ++e) sum[i][j][e] += part[e];
-    }
+      for (int e = 0; e < 4; ++e) sum[i][j][e] += part[j][e];
+  }
 }
 
 template <class T>
@@ -186,6 +199,112 @@ template <class T> struct WideFragments {
   }
 };
 
+// The same from panels: along K a lane has four neighbours if both arguments have them, else each fourth number.
+template <class T, class A, class B> struct PanelFragments {
+  float a[2][T::MT][4], b[2][T::NT][2];
+  __device__ __forceinline__ void load(const float* left, const float* right) {
+    using Four = Vec<float, 4>;
+    const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+    if constexpr (T::BOTH_BY_K) {
+      #pragma unroll
+      for (int n = 0; n < 2 * T::MT; ++n) {
+        const Four x = *reinterpret_cast<const Four*>(left + A::place(8 * n + g, 4 * q));
+        #pragma unroll
+        for (int e = 0; e < 4; ++e) a[e / 2][n / 2][n % 2 + e % 2 * 2] = x.v[e];
+      }
+      #pragma unroll
+      for (int j = 0; j < T::NT; ++j) {
+        const Four y = *reinterpret_cast<const Four*>(right + B::place(8 * j + g, 4 * q));
+        #pragma unroll
+        for (int e = 0; e < 4; ++e) b[e / 2][j][e % 2] = y.v[e];
+      }
+      return;
+    }
+    #pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const int k = q + 4 * c;
+      #pragma unroll
+      for (int n = 0; n < 2 * T::MT; n += T::LEFT_BY_K ? 1 : 4)
+        if constexpr (T::LEFT_BY_K) {
+          a[c / 2][n / 2][n % 2 + c % 2 * 2] = left[A::place(8 * n + g, k)];
+        } else {
+          const Four x = *reinterpret_cast<const Four*>(left + A::place(8 * n + 4 * g, k));
+          #pragma unroll
+          for (int e = 0; e < 4; ++e) a[c / 2][(n + e) / 2][e % 2 + c % 2 * 2] = x.v[e];
+        }
+      #pragma unroll
+      for (int j = 0; j < T::NT; j += T::RIGHT_BY_K ? 1 : 4)
+        if constexpr (T::RIGHT_BY_K) {
+          b[c / 2][j][c % 2] = right[B::place(8 * j + g, k)];
+        } else {
+          const Four y = *reinterpret_cast<const Four*>(right + B::place(8 * j + 4 * g, k));
+          #pragma unroll
+          for (int e = 0; e < 4; ++e) b[c / 2][j + e][c % 2] = y.v[e];
+        }
+    }
+  }
+};
+
+template <class S, class T, class Left, class Right, class FromLeft, class FromRight, class Store>
+__device__ __forceinline__ void panel_tile_(
+    const unsigned block, float* shared, const Left& left, const Right& right, const FromLeft& from_left,
+    const FromRight& from_right, const Store& store) {
+  constexpr int ACROSS = (S::N + T::COLUMNS - 1) / T::COLUMNS, DOWN = (S::M + T::ROWS - 1) / T::ROWS;
+  const int z = block / (ACROSS * DOWN), row = block / ACROSS % DOWN * T::ROWS, column = block % ACROSS * T::COLUMNS;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int own_row = warp / T::WN * 16 * T::MT, own_column = warp % T::WN * 8 * T::NT;
+  using A = Panel<T::ROWS, T::THREADS, T::LEFT_BY_K, T::BOTH_BY_K, T::LEFT_WIDTH>;
+  using B = Panel<T::COLUMNS, T::THREADS, T::RIGHT_BY_K, T::BOTH_BY_K, T::RIGHT_WIDTH>;
+  constexpr int CHUNKS = (S::K + 15) / 16, STAGE = A::SIZE + B::SIZE;
+  // what of an address does not change along K
+  decltype(from_left.at(0, 0)) left_at[A::EACH];
+  decltype(from_right.at(0, 0)) right_at[B::EACH];
+  #pragma unroll
+  for (int i = 0; i < A::EACH; ++i) {
+    const int m = row + A::index(threadIdx.x + i * T::THREADS);
+    left_at[i] = S::M % T::ROWS == 0 || m < S::M ? from_left.at(z, m) : -1;
+  }
+  #pragma unroll
+  for (int i = 0; i < B::EACH; ++i) {
+    const int n = column + B::index(threadIdx.x + i * T::THREADS);
+    right_at[i] = S::N % T::COLUMNS == 0 || n < S::N ? from_right.at(z, n) : -1;
+  }
+  const auto fetch = [&](const int c) {
+    float* const panel = shared + c % T::STAGES * STAGE;
+    if (c < CHUNKS) {
+      A::template fetch<S::K>(panel, 16 * c, left_at, from_left);
+      B::template fetch<S::K>(panel + A::SIZE, 16 * c, right_at, from_right);
+    }
+    end_copies_();
+  };
+  float sum[T::MT][T::NT][4] = {};
+  #pragma unroll
+  for (int c = 0; c < T::STAGES - 1; ++c) fetch(c);
+  #pragma unroll 1
+  for (int c = 0; c < CHUNKS; ++c) {
+    await_copies_<T::STAGES - 2>();
+    // all have what all copied, and are done with what is copied over next
+    __syncthreads();
+    fetch(c + T::STAGES - 1);
+    const float* const panel = shared + c % T::STAGES * STAGE;
+    PanelFragments<T, A, B> own;
+    own.load(panel + A::place(own_row, 0), panel + A::SIZE + B::place(own_column, 0));
+    #pragma unroll
+    for (int step = 0; step < 2; ++step) multiply_fragments_<T>(sum, own.a[step], own.b[step]);
+  }
+  #pragma unroll
+  for (int i = 0; i < T::MT; ++i)
+    #pragma unroll
+    for (int j = 0; j < T::NT; ++j)
+      #pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int m = row + own_row + T::row(i, e / 2, lane / 4), n = column + own_column + T::column(j, lane % 4 * 2 + e % 2);
+        if ((S::M % T::ROWS && m >= S::M) || (S::N % T::COLUMNS && n >= S::N)) continue;
+        const bool finite = fabsf(sum[i][j][e]) <= 3.402823466e38f;
+        store(z, m, n, finite ? sum[i][j][e] : plain_sum_<float, S>(left, right, z, m, n));
+      }
+}
+
 template <class S, class T, class Left, class Right, class LoadLeft, class LoadRight, class Store>
 __device__ __forceinline__ void tensor_tile_(
     const unsigned block, float* shared, const Left& left, const Right& right, const LoadLeft& load_left,
@@ -196,9 +315,7 @@ __device__ __forceinline__ void tensor_tile_(
   const int own_row = warp / T::WN % T::WM * 16 * T::MT, own_column = warp % T::WN * 8 * T::NT;
   // how much of K a warp takes at once; guards that constants make superfluous are gone in the machine code
   constexpr int STEPS = ((S::K + T::DEPTH - 1) / T::DEPTH + T::WK - 1) / T::WK, PAIRS = (STEPS * T::DEPTH + 15) / 16;
-  constexpr bool WHOLE = T::CHUNK     ? S::K % (T::CHUNK ? T::CHUNK : 1) == 0
-                         : T::VECTORS ? S::K == 16 * PAIRS * T::WK
-                                      : S::K == T::DEPTH * STEPS * T::WK;
+  constexpr bool WHOLE = S::K == (T::VECTORS ? 16 * PAIRS : T::DEPTH * STEPS) * T::WK;
   using Element = decltype(load_left(0, 0, 0));
   const auto guarded_left = [&](const int m, const int k) {
     const bool inside = (S::M % T::ROWS == 0 || m < S::M) && (WHOLE || k < S::K);
@@ -226,7 +343,7 @@ __device__ __forceinline__ void tensor_tile_(
           #pragma unroll
           for (int step = 0; step < 16 / T::DEPTH; ++step) multiply_fragments_<T>(sum, ahead[i].a[step], ahead[i].b[step]);
     }
-  } else if constexpr (T::CHUNK == 0) {
+  } else {
     // all that registers hold is asked for at once: memory takes longer than the arithmetic
     constexpr int FIT = 64 / (4 * T::MT + 2 * T::NT), ROUNDS = (STEPS + FIT - 1) / FIT;
     constexpr int AHEAD = ROUNDS ? (STEPS + ROUNDS - 1) / ROUNDS : 1;
@@ -242,38 +359,6 @@ __device__ __forceinline__ void tensor_tile_(
       #pragma unroll
       for (int i = 0; i < AHEAD; ++i)
         if (STEPS % AHEAD == 0 || first + i < STEPS) multiply_fragments_<T>(sum, ahead[i].a, ahead[i].b);
-    }
-  } else {
-    using A = Panel<T::ROWS, T::CHUNK, T::THREADS, T::LEFT_BY_K>;
-    using B = Panel<T::COLUMNS, T::CHUNK, T::THREADS, T::RIGHT_BY_K>;
-    constexpr int CHUNKS = (S::K + T::CHUNK - 1) / T::CHUNK;
-    float held_a[A::EACH], held_b[B::EACH];
-    const auto fetch = [&](const int k0) {
-      A::fetch(held_a, [&](const int m, const int k) { return guarded_left(row + m, k0 + k); });
-      B::fetch(held_b, [&](const int n, const int k) { return guarded_right(k0 + k, column + n); });
-    };
-    // two panels of each: while one is multiplied, the next is on its way, first to registers
-    const auto keep = [&](const int c) {
-      A::keep(shared + c % 2 * A::SIZE, held_a);
-      B::keep(shared + 2 * A::SIZE + c % 2 * B::SIZE, held_b);
-    };
-    if (CHUNKS) {
-      fetch(0);
-      keep(0);
-    }
-    __syncthreads();
-    for (int c = 0; c < CHUNKS; ++c) {
-      if (c + 1 < CHUNKS) fetch((c + 1) * T::CHUNK);
-      const float *a = shared + c % 2 * A::SIZE, *b = shared + 2 * A::SIZE + c % 2 * B::SIZE;
-      #pragma unroll
-      for (int k = 0; k < T::CHUNK / T::WK; k += 8) {
-        Fragments<T> next;
-        next.load(wk * (T::CHUNK / T::WK) + k, [&](const int m, const int k) { return a[A::place(own_row + m, k)]; },
-            [&](const int k, const int n) { return b[B::place(own_column + n, k)]; });
-        multiply_fragments_<T>(sum, next.a, next.b);
-      }
-      if (c + 1 < CHUNKS) keep(c + 1);
-      __syncthreads();
     }
   }
   const auto finish = [&](const int m, const int n, const float found) {

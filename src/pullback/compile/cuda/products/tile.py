@@ -24,12 +24,15 @@ from ...loop_ir import (
     product_operands,
     row_major_strides,
 )
+from ...vocabulary import value_dtype
 from ..kernel.grid import VECTOR_BYTES, Grid
 from ..kernel.writer import FunctionLaunch, FunctionWriter
-from ..words import c_type, held_dtype
+from ..words import c_type
 
 #: Machine instructions of the tensor cores, which an emulator replaces: `a` and `b` in tf32 or a half type, `c` is
-#: added to. Machines that have none of this kind exchange numbers between lanes and multiply them as they are.
+#: added to; and of copies to shared memory that go on while the thread does, zeros for what is not `inside`, in groups
+#: of which the last may be awaited `LATER`. Machines that have none of this kind exchange numbers between lanes and
+#: multiply them as they are.
 INSTRUCTIONS = """
 // ptx
 #if __CUDA_ARCH__ >= 800
@@ -52,6 +55,17 @@ __device__ __forceinline__ void mma_(float* c, const unsigned* a, const unsigned
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+template <int WIDTH> __device__ __forceinline__ void copy_async_(float* to, const float* from, const bool inside) {
+  const unsigned place = (unsigned)__cvta_generic_to_shared(to);
+  if (WIDTH == 4)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(inside ? 16 : 0));
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(place), "l"(from), "r"(inside ? 4 : 0));
+}
+__device__ __forceinline__ void end_copies_() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LATER> __device__ __forceinline__ void await_copies_() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
 }
 #else
 __device__ __forceinline__ unsigned tf32_(const float x) { return __float_as_uint(x); }
@@ -80,6 +94,11 @@ template <class E> __device__ __forceinline__ void mma_(float* c, const unsigned
       c[e] = fmaf(half_of_<E>(e / 2 ? high : low, k), half_of_<E>(other, k), c[e]);
     }
 }
+template <int WIDTH> __device__ __forceinline__ void copy_async_(float* to, const float* from, const bool inside) {
+  for (int i = 0; i < WIDTH; ++i) to[i] = inside ? from[i] : 0.0f;
+}
+__device__ __forceinline__ void end_copies_() {}
+template <int LATER> __device__ __forceinline__ void await_copies_() {}
 #endif
 // end of ptx
 """.lstrip()
@@ -94,13 +113,12 @@ def tiles_text() -> str:
 @dataclass(frozen=True, slots=True)
 class TensorShape:
     """A warp has `high` by `wide` fragments of 16 by 8 elements; `warps` are those along rows, columns and K. The
-    arguments pass through shared memory in pieces of `chunk` along K; 0: straight to registers.
+    arguments go straight to registers.
     """
 
     high: int
     wide: int
     warps: tuple[int, int, int]
-    chunk: int = 0
 
     @property
     def rows(self) -> int:
@@ -116,10 +134,36 @@ class TensorShape:
 
     @property
     def shared_elements(self) -> int:
-        """Enough for both orders in memory of each argument, and for the parts of a sum over K."""
-        panels = 2 * sum((n + 8) * (self.chunk + 4) for n in (self.rows, self.columns)) if self.chunk else 0
-        parts = self.warps[2] * self.rows * (self.columns + 1) if self.warps[2] > 1 else 0
-        return max(panels, parts, 1)
+        """Enough for the parts of a sum over K."""
+        return self.warps[2] * self.rows * (self.columns + 1) if self.warps[2] > 1 else 1
+
+
+@dataclass(frozen=True, slots=True)
+class PanelShape:
+    """The same with arguments that pass through shared memory, for large products; no warps share K. `high` is even
+    and `wide` a multiple of four.
+    """
+
+    high: int
+    wide: int
+    warps: tuple[int, int]
+
+    @property
+    def rows(self) -> int:
+        return 16 * self.high * self.warps[0]
+
+    @property
+    def columns(self) -> int:
+        return 8 * self.wide * self.warps[1]
+
+    @property
+    def threads(self) -> int:
+        return 32 * math.prod(self.warps)
+
+    @property
+    def shared_elements(self) -> int:
+        """Three pieces of each argument, in any order of memory."""
+        return 3 * sum(max(20 * n, 16 * (n + 8)) for n in (self.rows, self.columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +190,7 @@ class PlainShape:
         return 16 * (self.rows + self.columns + 2)
 
 
-TileShape = TensorShape | PlainShape
+TileShape = TensorShape | PanelShape | PlainShape
 NO_ALIGNMENTS: Mapping[Buffer, int] = {}
 
 
@@ -191,37 +235,83 @@ def render_tile(
     """A product and its tail as one function; `digits` 3: at float32 accuracy, 1: in tf32. `alignments` are those of
     buffers that may not start at a multiple of `VECTOR_BYTES`.
     """
-    (rows, columns), depth = product.out.shape[-2:], product.left.shape[-1]
+    rows, columns = product.out.shape[-2:]
     grid = Grid(tail.kernel, [0] * len(tail.kernel.extents), {})
-    left, right = product_operands(product)
-    if max(map(_reach, (left, right))) >= 1 << 31:
+    left, right = _matrices_of(product)
+    if max(map(_reach, (left.layout, right.layout))) >= 1 << 31:
         grid.index_type = "long long"
     writer = FunctionWriter(grid)
-    element = c_type(held_dtype(product.left.buffer.dtype))
-    loads = [_load_text("left", "mk", writer, left), _load_text("right", "kn", writer, right)]
-    vectors = _takes_vectors(shape, left, right, alignments)
-    if vectors:
-        loads += [
-            _load_text("load_left", "mk", writer, left, True),
-            _load_text("load_right", "kn", writer, right, True),
-        ]
+    element = c_type(value_dtype(product.left.buffer.dtype))
     split, at = _tail_coordinates(writer, tail, product.out)
     stores = tail.kernel.stores
     known: dict[int, Any] = {}
+    text = [*_load_texts("left", left, writer), *_load_texts("right", right, writer)]
+    call, operands = _call_text(shape, product, (left, right), element, digits, alignments)
+    if "load_left" in operands:
+        text += [_vector_text("load_left", left, writer), _vector_text("load_right", right, writer)]
+    if isinstance(shape, PanelShape):
+        operands = f"left, right, {_operand_text('left', left, writer)}, {_operand_text('right', right, writer)}"
     body = writer.compute([x for s in stores for x in (s.line, *s.args)], known, at, {id(tail.load): "product"})
     body += [x for s in stores for x in writer.store(s, known, at)]
-    call = _call_text(shape, (rows, columns, depth), element, digits, product, vectors)
-    given = "left, right, load_left, load_right" if vectors else "left, right, left, right"
-    text = [
-        *loads,
+    text += [
         f"const auto store = [=](const int z, const int m, const int n, const {element} product) {{",
         *("  " + line for line in (*split, *body)),
         "};",
-        f"__shared__ {element} shared[{shape.shared_elements}];",
-        f"{call}(blockIdx.x, shared, {given if isinstance(shape, TensorShape) else 'left, right'}, store);",
+        f"__shared__ __align__(16) {element} shared[{shape.shared_elements}];",
+        f"{call}(blockIdx.x, shared, {operands}, store);",
     ]
     blocks = product.count * -(-rows // shape.rows) * -(-columns // shape.columns)
     return replace(writer.finish(text, (blocks, 1), (shape.threads, 1)), wide=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Matrix:
+    """An argument of a product: the axes of a batch, then those of its rows or columns (`own`) and of the depth."""
+
+    layout: Layout
+    batch: range
+    own: range
+    depth: range
+    #: The letters of coordinates along rows or columns, and K, as they are in a call.
+    names: str
+
+    @property
+    def is_by_k(self) -> bool:
+        """Whether neighbours along K are nearest in memory."""
+        return abs(self.layout.strides[self.depth[-1]]) <= abs(self.layout.strides[self.own[-1]])
+
+    def terms(self, axes: range, letter: str) -> list[str]:
+        """The summands of an address that a coordinate along some axes makes."""
+        sizes = self.layout.shape[axes.start : axes.stop]
+        steps, found = row_major_strides(sizes), []
+        for number, (axis, n, step) in enumerate(zip(axes, sizes, steps, strict=True)):
+            stride = self.layout.strides[axis]
+            over = letter if step == 1 else f"{letter} / {step}"
+            at = over if number == 0 else f"{over} % {n}"
+            if n > 1 and stride:
+                found.append(f"({at})" if stride == 1 else f"(I)({at}) * {stride}")
+        return found
+
+    def at(self) -> str:
+        """The place of an element with a zero along K, from coordinates z and m or n."""
+        own = next(c for c in self.names if c != "k")
+        terms = [*self.terms(self.batch, "z"), *self.terms(self.own, own)]
+        offset = [str(self.layout.offset)] if self.layout.offset or not terms else []
+        return " + ".join([*terms, *offset])
+
+    def along(self) -> str:
+        """What a coordinate along K adds to it."""
+        return " + ".join(self.terms(self.depth, "k")) or "0"
+
+
+def _matrices_of(product: Product) -> tuple[_Matrix, _Matrix]:
+    left, right = product_operands(product)
+    batch = len(product.out.shape) - 2
+    rows, depth, columns = map(len, product.axes or ((1,), (1,), (1,)))
+    first, second = batch + rows, batch + depth
+    ends = range(batch), range(batch, first), range(first, first + depth)
+    others = range(batch), range(second, second + columns), range(batch, second)
+    return _Matrix(left, *ends, "mk"), _Matrix(right, *others, "kn")
 
 
 def _reach(matrix: Layout) -> int:
@@ -229,42 +319,39 @@ def _reach(matrix: Layout) -> int:
     return matrix.offset + sum(abs(s) * max(n - 1, 0) for s, n in zip(matrix.strides, matrix.shape, strict=True))
 
 
-def _takes_vectors(shape: TileShape, left: Layout, right: Layout, alignments: Mapping[Buffer, int]) -> bool:
-    """Whether the arguments can be loaded four neighbours at a time, none of them beyond the matrix."""
-    if not isinstance(shape, TensorShape) or shape.chunk or (shape.high, shape.wide) != (2, 4):
-        return False
-    return _has_vectors(left, _is_by_k(left, -1), -1, alignments) and _has_vectors(
-        right, _is_by_k(right, -2), -2, alignments
-    )
-
-
-def _has_vectors(matrix: Layout, by_k: bool, axis: int, alignments: Mapping[Buffer, int]) -> bool:
-    own = axis if by_k else -3 - axis
-    others = [
-        s
-        for i, (s, n) in enumerate(zip(matrix.strides, matrix.shape, strict=True))
-        if n > 1 and i != own % len(matrix.shape)
-    ]
-    aligned = alignments.get(matrix.buffer, VECTOR_BYTES) % (4 * matrix.buffer.dtype.itemsize) == 0
-    whole = not any(n % 4 for n in (*others, matrix.offset, matrix.shape[own]))
-    return matrix.strides[own] == 1 and aligned and whole
+def _has_vectors(matrix: _Matrix, alignments: Mapping[Buffer, int]) -> bool:
+    """Whether an argument can be loaded four neighbours at a time, none of them beyond the matrix."""
+    layout = matrix.layout
+    inner = (matrix.depth if matrix.is_by_k else matrix.own)[-1]
+    pairs = enumerate(zip(layout.strides, layout.shape, strict=True))
+    others = [s for axis, (s, n) in pairs if n > 1 and axis != inner]
+    aligned = alignments.get(layout.buffer, VECTOR_BYTES) % (4 * layout.buffer.dtype.itemsize) == 0
+    whole = not any(n % 4 for n in (*others, layout.offset, layout.shape[inner]))
+    return layout.strides[inner] == 1 and aligned and whole
 
 
 def _call_text(
-    shape: TileShape, sizes: tuple[int, int, int], element: str, digits: int, product: Product, vectors: bool
-) -> str:
-    extents = f"Sizes<{', '.join(map(str, sizes))}>"
-    by_k = ", ".join("true" if flag else "false" for flag in (_is_by_k(product.left, -1), _is_by_k(product.right, -2)))
+    shape: TileShape,
+    product: Product,
+    matrices: tuple[_Matrix, _Matrix],
+    element: str,
+    digits: int,
+    alignments: Mapping[Buffer, int],
+) -> tuple[str, str]:
+    """The function of a tile with its constants, and the names of the arguments."""
+    extents = f"Sizes<{', '.join(map(str, (*product.out.shape[-2:], product.depth)))}>"
+    by_k = ", ".join("true" if x.is_by_k else "false" for x in matrices)
     if isinstance(shape, PlainShape):
-        return f"plain_tile_<{element}, {extents}, {shape.high}, {shape.wide}, {by_k}>"
-    numbers = ", ".join(map(str, (shape.high, shape.wide, *shape.warps, shape.chunk, digits)))
+        return f"plain_tile_<{element}, {extents}, {shape.high}, {shape.wide}, {by_k}>", "left, right"
+    has_vectors = [_has_vectors(x, alignments) for x in matrices]
+    numbers = ", ".join(map(str, (shape.high, shape.wide, *shape.warps, digits)))
+    if isinstance(shape, PanelShape):
+        widths = ", ".join("4" if flag else "1" for flag in has_vectors)
+        return f"panel_tile_<{extents}, PanelShape<{numbers}, {by_k}, {widths}>>", ""
+    vectors = (shape.high, shape.wide) == (2, 4) and all(has_vectors)
     stored = c_type(product.left.buffer.dtype)
-    return f"tensor_tile_<{extents}, TensorShape<{stored}, {numbers}, {by_k}, {'true' if vectors else 'false'}>>"
-
-
-def _is_by_k(matrix: Layout, axis: int) -> bool:
-    """Whether neighbours along K, an axis of the matrix, are nearest in memory."""
-    return abs(matrix.strides[axis]) <= abs(matrix.strides[-3 - axis])
+    text = f"tensor_tile_<{extents}, TensorShape<{stored}, {numbers}, {by_k}, {'true' if vectors else 'false'}>>"
+    return text, "left, right, load_left, load_right" if vectors else "left, right, left, right"
 
 
 def _coordinates(shape: tuple[int, ...], names: str) -> list[str]:
@@ -273,17 +360,28 @@ def _coordinates(shape: tuple[int, ...], names: str) -> list[str]:
     return [*(f"(z / {step} % {n})" if len(shape) > 3 else "z" for n, step in batch), *names]
 
 
-def _load_text(name: str, names: str, writer: FunctionWriter, matrix: Layout, is_vector: bool = False) -> str:
-    """A function of the coordinates that returns an element of a matrix, or it and the next three in memory."""
-    axes = zip(_coordinates(matrix.shape, names), matrix.shape, matrix.strides, strict=True)
-    terms = [c if stride == 1 else f"(I){c} * {stride}" for c, n, stride in axes if n > 1 and stride]
-    if matrix.offset or not terms:
-        terms.append(str(matrix.offset))
-    given = ", ".join(f"const int {c}" for c in "z" + names)
-    place = f"{writer.pointer(matrix.buffer)}[{' + '.join(terms)}]"
-    kind = f"const Vec<{c_type(matrix.buffer.dtype)}, 4>*"
-    text = f"*reinterpret_cast<{kind}>(&{place})" if is_vector else place
-    return f"const auto {name} = [=]({given}) {{ return {text}; }};"
+def _load_texts(name: str, matrix: _Matrix, writer: FunctionWriter) -> list[str]:
+    """Functions of the coordinates that return the parts of an element's place, and the element."""
+    own = next(c for c in matrix.names if c != "k")
+    given = ", ".join(f"const int {c}" for c in "z" + matrix.names)
+    place = f"{name}_at(z, {own}) + {name}_along(k)"
+    return [
+        f"const auto {name}_at = [=](const int z, const int {own}) -> I {{ return {matrix.at()}; }};",
+        f"const auto {name}_along = [=](const int k) -> I {{ return {matrix.along()}; }};",
+        f"const auto {name} = [=]({given}) {{ return {writer.pointer(matrix.layout.buffer)}[{place}]; }};",
+    ]
+
+
+def _vector_text(name: str, matrix: _Matrix, writer: FunctionWriter) -> str:
+    """A function of the coordinates that returns an element and the next three in memory."""
+    given = ", ".join(f"const int {c}" for c in "z" + matrix.names)
+    place = f"{writer.pointer(matrix.layout.buffer)}[{matrix.at()} + {matrix.along()}]"
+    kind = f"const Vec<{c_type(matrix.layout.buffer.dtype)}, 4>*"
+    return f"const auto {name} = [=]({given}) {{ return *reinterpret_cast<{kind}>(&{place}); }};"
+
+
+def _operand_text(name: str, matrix: _Matrix, writer: FunctionWriter) -> str:
+    return f"Operand{{{writer.pointer(matrix.layout.buffer)}, {name}_at, {name}_along}}"
 
 
 def _tail_coordinates(writer: FunctionWriter, tail: Tail, out: Layout) -> tuple[list[str], dict[int, str]]:

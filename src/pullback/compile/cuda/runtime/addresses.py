@@ -33,7 +33,7 @@ class Addresses:
             return self.scratch + buffer.offset
         if buffer.kind == "constant":
             return self.constants[buffer]
-        return self.status if buffer.kind == "status" else self.own[buffer]
+        return self.status + buffer.offset if buffer.kind == "status" else self.own[buffer]
 
     def start_of(self, layout: Layout, by: int = 0) -> int:
         """The address of a layout's first element, advanced by some elements."""

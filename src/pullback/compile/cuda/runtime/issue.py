@@ -129,7 +129,7 @@ class PlanIssuer:
         assert loop.number is not None
         number = at.start_of(loop.number)
         if loop.kind == "branch":
-            add_branch(self.driver, ways, number, at.status, stream)
+            add_branch(self.driver, ways, number, at.of(action.status), stream)
         else:
             test, body = ways
             add_while(self.driver, test, body, at.flags, number, stream)

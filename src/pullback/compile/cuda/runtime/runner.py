@@ -59,8 +59,9 @@ class CudaRunner:
         self.device_id = int(self.device.partition(":")[2])
         self.driver = find_driver(self.device_id) if driver is None else driver
         with device_context(self.device):
-            self.status = STATUSES.new_word(cupy, self.name, bool(self.donated))
-            self.word = self.status.word  # looked at in every call
+            self.status = STATUSES.new_words(cupy, self.name, bool(self.donated), self.code.sites)
+            # looked at in every call
+            self.words, self.clean, self.has_status = self.status.words, self.status.words.tobytes(), self.code.sites
             self.constants = {b: upload(cupy, b.constant) for b in _find_constants(self.code.plan, self.steps)}
             tuner = Tuner(self)
             self.issuer = PlanIssuer(self.driver, self.code, compilation.options.fast, tuner.choose)
@@ -138,7 +139,7 @@ class CudaRunner:
         """The new results for arrays at these addresses and numbers with these bytes, which are as they should be;
         None if arrays overlap that must not. Instruments count references, so that they get arrays of their own.
         """
-        if self.word[0]:
+        if self.has_status and self.words.tobytes() != self.clean:
             STATUSES.check()
         stream: int = self.current_stream().ptr
         memory = self.streams.get(stream)

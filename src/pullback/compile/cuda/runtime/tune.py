@@ -94,7 +94,7 @@ class Tuner:
         took = min(driver.time(lambda: driver.launch_graph(graph, stream)) for _ in range(_TRIALS))
         driver.destroy_graph(graph)
         del memory
-        runner.status.word[0] = 0  # numbers that were made up may have been indices
+        runner.status.clear()  # numbers that were made up may have been indices
         return took / REPEATS
 
 

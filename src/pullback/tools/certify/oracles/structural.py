@@ -332,6 +332,7 @@ STRUCTURAL_ORACLES: dict[str, Callable[..., Any]] = {
     "concat": _concat,
     "split": _split,
     "astype": _cast,
+    "narrow": _cast,
     "getitem": _getitem,
     "scatter": _scatter,
     "set_at": _set_at,
