@@ -432,3 +432,157 @@ def test_fused_functions_of_the_user_are_decided_by_their_ops():
         assert whole(pb.tensor(X).astype("bfloat16")).dtype == np.float32
     with pytest.raises(pb.errors.ArgumentError, match="promote"):
         pb.fuse(lambda x: x, autocast="half")
+
+
+def small_network():
+    return pb.nn.Sequential(pb.nn.Linear(3, 4), pb.nn.LayerNorm(4), pb.nn.BatchNorm(4), pb.nn.Linear(4, 2))
+
+
+def cast_by_hand(net, dtype):
+    return pb.tree.map(lambda x: pb.astype(x, dtype), net)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, pb.jit], ids=["eager", "jit"])
+def test_a_policy_casts_parameters_inputs_and_results(wrap):
+    net = small_network()
+    plain = net[0].weight, net[0].bias
+    seen = []
+    for layer in net:
+        layer.register_forward_hook(lambda module, args, out: seen.append(out.dtype.name))
+    net.policy = pb.Policy(compute="float16")
+    out = wrap(lambda net, x: net(x))(net, X)
+    assert out.dtype == np.float32
+    assert seen == ["float16"] * 4
+    pb.sum(out * out).backward()
+    assert {p.grad.dtype.name for p in net.parameters()} == {"float32"}
+    assert net[2].mean.dtype == np.float32  # a buffer
+    one = pb.nn.Sequential(net[0])
+    one.policy = net.policy
+    by_hand = pb.nn.linear(low(X, "float16"), *(low(p, "float16") for p in plain))
+    np.testing.assert_allclose(wrap(lambda x: one(x))(X).value, by_hand.astype("f4").value, rtol=2e-3, atol=1e-4)
+
+
+def test_modules_inside_may_have_a_policy_of_their_own():
+    net = pb.amp.apply(small_network(), pb.Policy(params="bfloat16", compute="bfloat16", output=None))
+    pb.amp.apply(net, pb.Policy(compute="float32", output=None), to=pb.nn.LayerNorm)
+    seen = []
+    for layer in net:
+        layer.register_forward_hook(lambda module, args, out: seen.append((args[0].dtype.name, out.dtype.name)))
+    assert net(X).dtype == BF16
+    assert [pair[0] for pair in seen] == ["bfloat16", "float32", "bfloat16", "bfloat16"]
+    assert seen[1] == ("float32", "float32")
+    assert [p.dtype.name for p in net.parameters()] == ["bfloat16"] * 2 + ["float32"] * 2 + ["bfloat16"] * 4
+    assert net[2].mean.dtype == np.float32
+    with pb.autocast("float16"):  # the policy of a module holds inside of it
+        assert net(X).dtype == BF16
+    with pytest.raises(pb.errors.ArgumentError, match="compute"):
+        pb.Policy(compute="float64")
+    for wrong in ((net, "bfloat16"), (3, pb.Policy())):
+        with pytest.raises(pb.errors.ArgumentTypeError, match="apply"):
+            pb.amp.apply(*wrong)
+
+
+def test_policies_in_transforms_files_and_compiled_functions(tmp_path):
+    net = small_network().eval()
+    net.policy = pb.Policy(compute="float16")
+    loss = lambda net, x: pb.sum(net(x) ** 2)  # noqa: E731
+    bare = net.arrays()
+    found = pb.grad(loss)(bare, X)
+    assert {x.dtype.name for x in pb.tree.leaves(found)} == {"float32"}
+    compiled = pb.jit(loss)
+    value = compiled(bare, X)
+    bare.policy = pb.Policy(compute="bfloat16")
+    other = compiled(bare, X)  # a setting of the module: traced again
+    assert compiled.traces == 2
+    assert value != other
+    assert pb.vmap(lambda x: bare(x))(X[:, None]).dtype == np.float32
+    pb.save(tmp_path / "net", net)
+    loaded = pb.load(tmp_path / "net")
+    assert loaded.policy == net.policy
+    equal(loaded(X), net(X))
+
+    class Agent(pb.nn.Module):  # an attribute of that name is the user's, unless it is a policy of ours
+        def __init__(self):
+            self.policy = pb.nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.policy(x)
+
+    assert Agent()(X).dtype == np.float32
+
+
+def test_jitted_functions_inside_of_a_module_follow_its_policy():
+    @pb.jit
+    def product(x, w):
+        return pb.matmul(x, w)
+
+    class Net(pb.nn.Module):
+        w: pb.Tensor
+        v: pb.Tensor
+
+        def forward(self, x):
+            closed = pb.jit(lambda x: pb.matmul(x, self.v))
+            return product(x, self.w), closed(x)
+
+    net = Net(pb.tensor(W, requires_grad=True), pb.tensor(W, requires_grad=True))
+    assert product(X, net.w).dtype == np.float32
+    net.policy = pb.Policy(compute="float16", output=None)
+    a, b = net(X)
+    assert a.dtype == b.dtype == F16
+    equal(a, b)
+    pb.sum(a + b).backward()
+    equal(net.w.grad, net.v.grad)
+
+
+def test_explain_says_which_dtype_and_why():
+    w = pb.tensor(W, requires_grad=True)
+
+    def step(x):
+        h = x @ w
+        h = pb.nn.gelu(h) + x @ w
+        with pb.autocast(enabled=False):
+            h = h.astype("float32") * 2
+        return pb.nn.mse_loss(pb.exp(h), 0 * h)
+
+    with pb.autocast(keep={"exp"}):
+        eager = pb.amp.explain(step, pb.tensor(X))
+        staged = pb.amp.explain(pb.jit(step), pb.tensor(X))
+        inside = pb.amp.explain(lambda x: pb.jit(step)(x), pb.tensor(X))
+    rows = [(c.name, c.ran, c.kind, c.why) for c in eager.calls]
+    assert rows == [
+        ("matmul", ("bfloat16", "bfloat16"), "low", "a contraction"),
+        ("gelu", ("bfloat16",), "promote", "the whole function"),
+        ("matmul", ("bfloat16", "bfloat16"), "low", "a contraction"),
+        ("add", ("bfloat16", "bfloat16"), "promote", "by promotion"),
+        ("astype", ("bfloat16",), "promote", "autocast is off"),
+        ("multiply", ("float32",), "promote", "autocast is off"),
+        ("exp", ("float32",), "high", "keep"),
+        ("multiply", ("float32",), "promote", "by promotion"),
+        ("mse_loss", ("float32", "float32"), "high", "the whole function"),
+    ]
+    assert [(c.name, c.ran, c.kind, c.why) for c in staged.calls] == rows
+    assert [(c.name, c.ran, c.kind, c.why) for c in inside.calls] == rows
+    assert [c.shared for c in eager.calls][:3] == [0, 0, 2]
+    assert [c.shared for c in staged.calls][:3] == [0, 0, 2]
+    assert "h = x @ w" in eager.calls[0].line
+    text = str(eager)
+    assert text.startswith("9 calls: 5 in bfloat16, 4 in float32")
+    assert "low: a contraction, 2 cast (2 shared)" in text
+    assert "a contraction" in eager._repr_html_()
+    assert eager.by_dtype() == {"bfloat16": 5, "float32": 4}
+    assert not pb.is_autocast_enabled()
+    off = pb.amp.explain(lambda: pb.matmul(X, W))
+    assert [(c.ran, c.why) for c in off.calls] == [(("float32", "float32"), "autocast is off")]
+
+
+def test_explain_lists_ops_of_fused_functions_and_policies():
+    @pb.fuse
+    def layer(x):
+        return pb.exp(pb.matmul(x, W))
+
+    with pb.autocast():
+        assert [c.name for c in pb.amp.explain(layer, pb.tensor(X)).calls] == ["matmul", "exp"]
+    net = small_network()
+    net.policy = pb.Policy()
+    report = pb.amp.explain(net, X)
+    assert {c.why for c in report.calls if c.name == "linear"} == {"the module's policy"}

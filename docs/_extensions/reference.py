@@ -41,6 +41,7 @@ PAGES = {
     "rules": ("Custom rules, control flow, tapes", r"Transforms: (custom|control|gradient_tape|stage|debug)"),
     "transforms": ("Transforms: grad, jvp, vmap, hessian", r"Transforms: .*"),
     "compile": ("Compiling and programs: pb.jit, pb.Graph", r"Compile|Graph|Program|Settings|Ops: fusion"),
+    "amp": ("Mixed precision: pb.autocast, pb.Policy, pb.amp", r"Amp|Nn|Ops: autocast"),
     "memory": ("Checkpoints and memory", r"Checkpoint|Memory"),
     "implicit": ("Equations: pb.implicit", r"Implicit: .*"),
     "nn-layers": ("Networks: modules and layers", r"Networks: (layers|module|parameter).*"),
@@ -65,8 +66,8 @@ PAGES = {
 TITLES = {
     "contract": "Products", "functions": "Other functions", "reduce": "Reductions", "index": "Indexing",
     "order": "Sorting", "window": "Windows", "shape": "Shapes", "Linalg": "Functions", "Fft": "Functions",
-    "Cuda": "Functions", "Amp": "Functions", "Optim": "Types", "Interop": "Interoperability",
-    "dtype_info": "About dtypes",
+    "Cuda": "Functions", "Amp": "Functions", "Nn": "Policies", "autocast": "Autocast",
+    "Optim": "Types", "Interop": "Interoperability", "dtype_info": "About dtypes",
 }  # fmt: skip
 #: Folders of the pages of names, by whether they begin with a capital letter: `nn.Fold` and `nn.fold` differ in case
 #: alone, which some file systems do not see.

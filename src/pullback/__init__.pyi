@@ -38,6 +38,7 @@ from .implicit import (
     argmin as argmin, fixed_point as fixed_point, least_squares as least_squares, linear_solve as linear_solve,
     root as root,
 )
+from .nn.policy import Policy as Policy
 from .ops import fft as fft, linalg as linalg, random as random, special as special
 from .ops.contract.dot_products import (
     cross as cross, dot as dot, inner as inner, kron as kron, matvec as matvec, vdot as vdot, vecdot as vecdot,

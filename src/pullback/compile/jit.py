@@ -200,6 +200,12 @@ class Jitted(Generic[P, R]):
         return name_of(self) or (Jitted, (self.f, *options))
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if (casting := modes().autocast) is not None:
+            if casting.log is not None:
+                return self.f(*args, **kwargs)
+            if casting.parameters is not None:
+                given = casting.cast_parameters([*args, *kwargs.values()])
+                args, kwargs = tuple(given[: len(args)]), dict(zip(kwargs, given[len(args) :], strict=True))
         static, leaves, structure, donated = self._split_arguments(args, kwargs)
         values = [as_argument(x, self, args, kwargs) for x in leaves]
         if not values or modes().tracing is not None or any(map(_needs_op_by_op, values)):

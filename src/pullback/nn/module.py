@@ -24,7 +24,7 @@ from ..ops.dispatch import as_value
 from ..ops.placement import move
 from ..ops.shape.reshaping import astype
 from ..public_names import explain_missing_attributes
-from ..settings import installed, no_grad
+from ..settings import PLAIN, installed, modes, no_grad
 from .attribute_guard import DRY_RUNS, LEVEL, foreign_scope, unwrap_attribute
 from .module_template import (
     ContainerTemplate,
@@ -36,6 +36,7 @@ from .module_template import (
     split_children,
 )
 from .parameter import convert_tensor, make_conversion
+from .policy import cast_inputs, policy_of
 from .summary import module_repr, summary_html, summary_table
 
 #: Where an instance rebuilt by a transform keeps its template, so that it is flattened as it was built, whatever its
@@ -114,6 +115,14 @@ class Module:
     else:
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            if "policy" in vars(self) and (policy := policy_of(self)) is not None:
+                owned = (x for _, x, trained in _iter_arrays(self, "", follow_policy=True) if trained)
+                return policy.call(self._run_forward, owned, args, kwargs)
+            if (mode := modes()) is not PLAIN and mode.autocast is not None:
+                args, kwargs = cast_inputs(mode.autocast, args, kwargs)
+            return self._run_forward(*args, **kwargs)
+
+        def _run_forward(self, *args: Any, **kwargs: Any) -> Any:
             hooks = vars(self).get(_HOOKS)
             try:
                 if hooks is None or not hooks.entries:
@@ -431,11 +440,15 @@ def _visible_attributes(module: Module) -> dict[str, Any]:
     return {name: x for name, x in vars(module).items() if name not in _HIDDEN}
 
 
-def _iter_arrays(module: Module, prefix: str) -> Iterator[tuple[str, Any, bool]]:
+def _iter_arrays(module: Module, prefix: str, follow_policy: bool = False) -> Iterator[tuple[str, Any, bool]]:
+    """Each array with its path and whether it is a parameter; with `follow_policy`, but those of modules inside that
+    have a policy of their own.
+    """
     for name, child in iter_children(_visible_attributes(module)):
         path = join_path(prefix, name)
         if isinstance(child, Module):
-            yield from _iter_arrays(child, path)
+            if not follow_policy or policy_of(child) is None:
+                yield from _iter_arrays(child, path, follow_policy)
         elif isinstance(child, Value) or is_array(child):
             is_buffer = name.partition(".")[0] in module.buffers
             yield path, child, not is_buffer and spec_of(child).inexact
@@ -504,12 +517,20 @@ def _assign_arrays(module: Module, prefix: str, state: Mapping[str, Any]) -> Non
             setattr(module, name, value)
 
 
-def _convert_arrays(module: Module, convert: Callable[[Any], Any]) -> None:
+def convert_parameters(module: Module, dtype: Any) -> None:
+    """Give the parameters of a module, and of those inside that follow its policy, a dtype; buffers stay."""
+    _convert_arrays(module, make_conversion((), dtype, None), follow_policy=True)
+
+
+def _convert_arrays(module: Module, convert: Callable[[Any], Any], follow_policy: bool = False) -> None:
     """Put converted arrays in their places, in all modules below too; a tensor keeps its identity."""
 
     def change(name: str, child: Any) -> Any:
         if isinstance(child, Module):
-            _convert_arrays(child, convert)
+            if not follow_policy or policy_of(child) is None:
+                _convert_arrays(child, convert, follow_policy)
+        elif follow_policy and name.partition(".")[0] in module.buffers:
+            return child
         elif isinstance(child, Tensor) and is_array(child.value) and child.is_leaf:
             convert_tensor(child, convert)
         elif isinstance(child, Value) or is_array(child):

@@ -15,7 +15,7 @@ from ..arrays.argument_checks import short_repr
 from ..arrays.dtypes import as_dtype
 from ..errors import ArgumentError, ArgumentTypeError
 from ..settings import Modes, modes, run_inside, set_modes
-from .casting import Casting, SharedCasts
+from .casting import Casting
 from .fusion import WHOLES
 from .lazy import find_public
 from .op import OPS
@@ -76,12 +76,11 @@ class autocast:
         before = modes()
         self._before.append(before)
         around: Casting | None = before.autocast
-        log = None if around is None else around.log
-        if not self._enabled and log is None:
+        if not self._enabled and (around is None or around.log is None):
             set_modes(before._replace(autocast=None))
             return
-        shared = SharedCasts() if around is None else around.shared
-        inside = Casting(self._dtype if self._enabled else None, self._keep, self._lower, self._device, shared, log)
+        dtype = self._dtype if self._enabled else None
+        inside = Casting(dtype, self._keep, self._lower, self._device, around=around)
         set_modes(before._replace(autocast=inside))
 
     def __exit__(
@@ -123,8 +122,9 @@ def _name_of(given: Any, what: str) -> str:
     name = given if isinstance(given, str) else getattr(fusion or op, "name", None) or getattr(given, "__name__", None)
     if not isinstance(name, str):
         raise ArgumentTypeError(f"autocast: {what} holds names or functions, got {short_repr(given)}.")
-    if fusion is not None or op is not None or isinstance(given, type) or name in OPS or name in WHOLES:
-        return name  # a class is a `pb.Function`
+    of_user = isinstance(given, type) or hasattr(given, "record")  # a `pb.Function`, or what `pb.custom_op` made
+    if fusion is not None or op is not None or of_user or name in OPS or name in WHOLES:
+        return name
     public = next((f for space in _SPACES if (f := find_public(space + name)) is not None), None)
     if name in OPS or name in WHOLES:  # known now that its module is loaded
         return name

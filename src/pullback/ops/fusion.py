@@ -291,7 +291,7 @@ def fuse(function: Callable[..., Any] | None = None, *, autocast: str = "", name
 
     @functools.wraps(function)
     def fused(*args: Any, **kwargs: Any) -> Any:
-        if (mode := modes()) is not PLAIN and mode.autocast is not None and mode.autocast.decides_whole(fusion):
+        if (mode := modes()) is not PLAIN and mode.autocast is not None and mode.autocast.takes_over(fusion):
             return mode.autocast.call(fusion, fused, args, kwargs)
         if (switch := uses_native_code()) is not True:
             return function(*args, **kwargs) if switch is False else switch.call(fusion, args, kwargs)

@@ -156,11 +156,6 @@ class CustomOp:
         # The tape holds static parameters too: a later write would change what was recorded.
         return as_immutable(value) if is_array(value) else value
 
-    @property
-    def op(self) -> Op:
-        """The record of the op, by which `keep` and `lower` of `pb.autocast` know it."""
-        return self.record()
-
     def record(self) -> Op:
         """The record of the op, as any other op has one."""
         if self._op is None:
