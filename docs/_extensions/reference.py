@@ -56,7 +56,6 @@ PAGES = {
     "optim-rules": ("Optimizers: rules around rules", r"Optim: (?!schedules).*"),
     "optim-schedules": ("Learning rate schedules: pb.optim.schedules", r"Optim: schedules|Optim"),
     "cuda": ("GPUs: pb.cuda", r"Cuda"),
-    "amp": ("Mixed precision: pb.amp", r"Amp"),
     "errors": ("Errors", r"Errors"),
     "tools": ("Saving, tools, interoperability", r".*"),
 }
