@@ -9,6 +9,7 @@ from ...arrays.call_site import attributed_to_caller
 from ...arrays.spec import spec_of
 from ..dispatch import as_value
 from ..families import elementwise_op
+from ..fusion import cast_whole
 from ..op_samples import reals_above, reals_away_from
 from ..round_once import rounds_once
 from ..shape import reshaping
@@ -139,6 +140,7 @@ def logaddexp2(x: Any, y: Any, /) -> Any:
 
 
 @of_two_arrays
+@cast_whole("high")
 @attributed_to_caller
 @rounds_once
 def xlogy(x: Any, y: Any, /) -> Any:

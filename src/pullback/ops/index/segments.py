@@ -12,6 +12,7 @@ from ...errors import ArgumentError, IndexingError, ShapeError
 from ..axes import as_integer
 from ..dispatch import as_value, ndim, shape
 from ..elementwise import pointwise
+from ..fusion import cast_whole
 from ..round_once import rounds_once
 from ..shape import reshaping
 from ..signatures import of_two_arrays
@@ -56,6 +57,7 @@ def segment_sum(x: Any, segments: Any, /, num_segments: int | None = None) -> An
 
 
 @of_two_arrays
+@cast_whole("high")
 @attributed_to_caller
 @rounds_once
 def segment_mean(x: Any, segments: Any, /, num_segments: int | None = None) -> Any:

@@ -12,6 +12,7 @@ from ..axes import axes_tuple, normalize_axes
 from ..dispatch import as_value, ndim, shape
 from ..elementwise import pointwise
 from ..families import is_complex
+from ..fusion import cast_whole
 from ..reduce import reductions
 from ..round_once import rounds_once
 from ..shape import reshaping
@@ -27,6 +28,7 @@ def _as_float(x: Any) -> Any:
 
 
 @of_array
+@cast_whole("high")
 @attributed_to_caller
 @rounds_once
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
@@ -79,6 +81,7 @@ def _power_of_total(total: Any, exponent: float) -> Any:
 
 
 @of_array
+@cast_whole("high")
 @attributed_to_caller
 @rounds_once
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
@@ -115,6 +118,7 @@ def _matrix_norm_over(x: Any, ord: Any, axes: tuple[int, int], keepdims: bool, w
 
 
 @of_array
+@cast_whole("high")
 @attributed_to_caller
 @rounds_once
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
@@ -138,6 +142,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 
 @of_array
+@cast_whole("high")
 @attributed_to_caller
 @rounds_once
 def cond(x: Any, p: Any = None) -> Any:

@@ -12,6 +12,7 @@ from ...arrays.spec import spec_of
 from ...errors import ArgumentError, ShapeError
 from ..dispatch import as_value, ndim, shape
 from ..elementwise import pointwise
+from ..fusion import cast_whole
 from ..index import indexing
 from ..round_once import rounds_once
 from ..shape import reshaping
@@ -62,6 +63,7 @@ def _general_p_norm(sizes: Any, p: float, keepdims: bool) -> Any:
 
 
 @of_two_arrays
+@cast_whole("high")
 @attributed_to_caller
 @rounds_once
 def cdist(x: Any, y: Any, /, p: float = 2.0) -> Any:
@@ -79,6 +81,7 @@ def cdist(x: Any, y: Any, /, p: float = 2.0) -> Any:
 
 
 @of_array
+@cast_whole("high")
 @attributed_to_caller
 @rounds_once
 def pdist(x: Any, /, p: float = 2.0) -> Any:
@@ -96,6 +99,7 @@ def pdist(x: Any, /, p: float = 2.0) -> Any:
 
 
 @of_two_arrays
+@cast_whole("high")
 @attributed_to_caller
 @rounds_once
 def pairwise_distance(x: Any, y: Any, /, p: float = 2.0, *, eps: float = 0.0, keepdims: bool = False) -> Any:

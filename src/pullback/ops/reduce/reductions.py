@@ -208,6 +208,7 @@ def _match_total(count: Any, total: Any, axis: Any, keepdims: bool) -> Any:
 
 
 @of_array
+@cast_whole("high")
 @attributed_to_caller
 @rounds_once
 def var(
@@ -246,6 +247,7 @@ _mean = mean
 
 
 @of_array
+@cast_whole("high")
 @attributed_to_caller
 @rounds_once
 def std(
@@ -529,6 +531,7 @@ def as_constant(x: Any) -> Any:
 
 
 @of_mixed_arrays
+@cast_whole("high")
 @attributed_to_caller
 @rounds_once
 def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False, b: Any = None, where: Any = None) -> Any:

@@ -12,6 +12,7 @@ from ...errors import ArgumentError, IndexingError, ShapeError
 from ..axes import as_integer, normalize_axes, normalize_axis
 from ..dispatch import as_value, ndim, shape
 from ..elementwise import pointwise
+from ..fusion import cast_whole
 from ..index import indexing
 from ..index.normalize import concrete_mask
 from ..round_once import rounds_once
@@ -21,6 +22,7 @@ from . import reductions, scans
 
 
 @of_array
+@cast_whole("high")
 @attributed_to_caller
 @rounds_once
 def average(x: Any, /, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
@@ -203,6 +205,7 @@ def _trapezoid_areas(y: Any, x: Any, dx: Any, axis: int) -> tuple[Any, int]:
 
 
 @of_mixed_arrays
+@cast_whole("high")
 @attributed_to_caller
 @rounds_once
 def trapezoid(y: Any, /, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
@@ -220,6 +223,7 @@ trapz = trapezoid
 
 
 @of_mixed_arrays
+@cast_whole("high")
 @attributed_to_caller
 @rounds_once
 def cumulative_trapezoid(y: Any, /, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:

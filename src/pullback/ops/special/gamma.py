@@ -12,6 +12,7 @@ from ...errors import ArgumentError, DtypeError
 from ..dispatch import as_value
 from ..elementwise import pointwise
 from ..elementwise.pointwise import add, cos, less, multiply, negative, sin, subtract, where
+from ..fusion import cast_whole
 from ..round_once import rounds_once
 from ..signatures import of_array, of_two_arrays
 from .definition import library_function, refuse_partial, shift_order, special, special_op
@@ -230,6 +231,7 @@ gammaln, psi = lgamma, digamma
 
 
 @of_array
+@cast_whole("high")
 @attributed_to_caller
 @rounds_once
 def factorial(x: Any, /) -> Any:
@@ -243,6 +245,7 @@ def factorial(x: Any, /) -> Any:
 
 
 @of_two_arrays
+@cast_whole("high")
 @attributed_to_caller
 @rounds_once
 def comb(n: Any, k: Any, /) -> Any:
@@ -258,6 +261,7 @@ def comb(n: Any, k: Any, /) -> Any:
 
 
 @of_array
+@cast_whole("high")
 @attributed_to_caller
 @rounds_once
 def multigammaln(a: Any, d: int, /) -> Any:
