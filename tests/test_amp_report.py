@@ -124,6 +124,23 @@ def test_modules_dropout_compiled_losses_and_integers():
     assert isinstance(net(X.astype("f")), pb.Tensor)
 
 
+def test_policies_of_modules_are_taken_off_in_float32():
+    net = pb.nn.Sequential(pb.nn.Linear(6, 8), pb.nn.ReLU(), pb.nn.Linear(8, 2))
+    loss = lambda net, x: pb.mean(net(x) ** 2)  # noqa: E731
+    given = pb.amp.report(loss, net, X, policy=pb.Policy(compute="float16"))
+    assert (given.dtype, bool(given), getattr(net, "policy", None)) == ("float16", True, None)
+    assert 0 < max(row.error for row in given.gradients) < 0.02
+    net = pb.amp.apply(net, pb.Policy(compute="bfloat16"))
+    own = pb.amp.report(loss, net, X)
+    assert own.dtype == "lower precision"
+    assert 0 < max(row.error for row in own.gradients) < 0.1
+    assert net.policy.compute == "bfloat16"
+    with pytest.raises(pb.errors.ArgumentError, match="for a module"):
+        pb.amp.report(network, LAYERS, X, policy=pb.Policy())
+    with pytest.raises(pb.errors.ArgumentError, match="has float16, from matmul"):
+        pb.amp.report(pb.autocast("float16")(network), LAYERS, X)
+
+
 def test_tables_pictures_and_files(tmp_path):
     report = pb.amp.report(lambda p, x: network(p, x, 1e-6), LAYERS, X, dtype="float16")
     text = str(report)

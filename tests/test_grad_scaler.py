@@ -1,5 +1,7 @@
 """Dynamic loss scaling, on the tape (`pb.amp.GradScaler`) and as a rule (`pb.optim.scaled`), against loops by hand."""
 
+import copy
+import pickle
 import threading
 
 import numpy as np
@@ -405,3 +407,52 @@ def test_a_scale_of_ones_own():
         scaler.update(100.0)
     with pytest.raises(pb.errors.ArgumentError, match="state_dict"):
         scaler.load_state_dict({"scale": 2.0})
+
+
+def test_small_gradients_survive_float16_with_a_scale_alone():
+    x, found = np.full((4, 3), 1e-3, "f"), []
+    for scaler in (pb.amp.GradScaler(enabled=False), pb.amp.GradScaler()):
+        (w,) = weights(np.full((3, 2), 0.5))
+        with pb.autocast("float16"):
+            loss = 1e-6 * pb.sum(x @ w)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optim.SGD([w]))
+        found.append(w.grad.numpy())
+    assert not np.any(found[0])  # 4e-9 is nothing in float16
+    np.testing.assert_allclose(found[1], 4e-9, rtol=2e-3)
+
+
+def test_training_can_be_differentiated_through_the_scale():
+    def after(lr, wrap):
+        w = np.array([1.0, 2.0])
+        rule = wrap(optim.sgd(lr, momentum=0.9))
+        state = rule.init(w)
+        for _ in range(3):
+            scaled = lambda w: optim.scale_loss(pb.sum(w**4), state) if wrap is optim.scaled else pb.sum(w**4)  # noqa: E731, B023
+            updates, state = rule.update(pb.grad(scaled)(w), state, w)
+            w = optim.apply_updates(w, updates)
+        return pb.sum(w**2)
+
+    one, other = (pb.grad(lambda lr, wrap=wrap: after(lr, wrap))(0.01) for wrap in (optim.scaled, lambda rule: rule))
+    assert one == pytest.approx(other, rel=1e-12)
+
+
+def test_rules_and_scalers_can_be_copied():
+    for make in (optim.scaled, optim.master_weights, optim.stochastic_rounding):
+        rule = pickle.loads(pickle.dumps(make(optim.adam(0.1))))
+        w = np.ones(2, "float16")
+        assert rule.update(w, rule.init(w), w)[0].dtype == np.float32
+    (w,) = weights([1.0, 2.0])
+    scaler, opt = pb.amp.GradScaler(**SETTINGS), optim.Adam([w], lr=0.1)
+    train(scaler, opt, w, range(4))
+    twin = copy.deepcopy(scaler)
+    train(scaler, opt, w, range(4, 8))
+    assert (twin.get_scale(), scaler.get_scale()) == (SCALES[3], SCALES[7])
+
+
+def test_a_graph_cannot_scale_its_loss_later():
+    g = pb.Graph()
+    w = g.variable("w", np.ones(2, "f"))
+    (dw,) = g.gradients(pb.sum(w * w), [w])
+    with pytest.raises(pb.errors.ArgumentError, match="before the rule has a scale"):
+        optim.scaled(optim.sgd(0.1)).updates([(w, dw)])

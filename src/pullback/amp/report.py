@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,8 @@ from ..arrays.text import text_table
 from ..arrays.trees import flatten, map_tree, unflatten
 from ..compile.disable import disable_jit
 from ..errors import ArgumentError
+from ..nn.module import Module
+from ..nn.policy import Policy, policy_of
 from ..ops import random
 from ..ops.autocast import autocast
 from ..ops.dispatch import as_value
@@ -61,6 +61,7 @@ def report(
     dtype: Any = "bfloat16",
     keep: Iterable[Any] = (),
     lower: Iterable[Any] = (),
+    policy: Policy | None = None,
     against: Callable[..., Any] | None = None,
     scale: float = 1.0,
     error: float = 0.1,
@@ -68,9 +69,9 @@ def report(
     magnified: float = 8.0,
 ) -> PrecisionReport:
     """What a lower precision changes in a training step: `loss(params, *args)` and its gradients are computed in
-    float32 and under `pb.autocast(dtype, keep=keep, lower=lower)`, and compared layer by layer. `against` is another
-    function to compare with, such as one with casts of its own, in place of the loss under autocast; `scale` is the
-    loss scale, a power of two. The limits: see `docs/amp.md`.
+    float32 and under `pb.autocast(dtype, keep=keep, lower=lower)`, and compared layer by layer. In place of autocast
+    it may be the `policy` that a module is given, or those that it has; or another function, `against`, such as one
+    with casts of its own. `scale` is the loss scale, a power of two. The limits: see `docs/amp.md`.
 
     >>> import numpy as np, pullback as pb
     >>> params = {"first": np.ones((4, 8)), "second": np.full((8, 1), 1e-3)}
@@ -84,10 +85,15 @@ def report(
     names = leaf_names(params, structure)
     given = tuple(map_tree(_in_float32, a) for a in args)
     stream = random.state()
-    high = _run(loss, leaves, structure, names, given, contextlib.nullcontext(), 1.0)
+    high = _run(_without_policies(loss), leaves, structure, names, given, 1.0)
+    _check_is_high(high.recorder.records)
     random.restore(stream)
-    casting = autocast(dtype, keep=keep, lower=lower) if against is None else contextlib.nullcontext()
-    low = _run(against or loss, leaves, structure, names, given, casting, number)
+    if against is None and policy is None and not _has_policy(params):
+        lowered, title = autocast(dtype, keep=keep, lower=lower)(loss), as_dtype(dtype).name
+    else:
+        lowered = against or loss if policy is None else _with_policy(loss, policy)
+        title = "lower precision" if policy is None else str(policy.compute)
+    low = _run(lowered, leaves, structure, names, given, number)
     typical = root_mean_square([g for g in high.gradients if g is not None])
     rows = tuple(
         gradient_row(name, found, wanted, typical, limits)
@@ -97,7 +103,7 @@ def report(
     records = low.recorder.records
     errors = find_errors(records, high.recorder.records)
     return PrecisionReport(
-        as_dtype(dtype).name if against is None else "lower precision",
+        title,
         high.loss, low.loss, number, _suggest_scale(records, high.recorder.records),
         layer_rows(records, errors, rows), rows, op_rows(records, errors, limits),
     )  # fmt: skip
@@ -117,13 +123,49 @@ def _in_float32(x: Any) -> Any:
     return value.astype(np.float32) if spec_of(value).inexact and spec_of(value).dtype.kind != "c" else value
 
 
+def _has_policy(params: Any) -> bool:
+    return isinstance(params, Module) and any(policy_of(m) is not None for m in params.modules())
+
+
+def _without_policies(loss: Callable[..., Any]) -> Callable[..., Any]:
+    """The loss of a module whose policies are taken off; the module is a copy."""
+
+    def in_float32(params: Any, *args: Any) -> Any:
+        for module in params.modules() if isinstance(params, Module) else ():
+            if policy_of(module) is not None:
+                delattr(module, "policy")
+        return loss(params, *args)
+
+    return in_float32
+
+
+def _with_policy(loss: Callable[..., Any], policy: Policy) -> Callable[..., Any]:
+    """The loss of a module that is given a policy; the module is a copy."""
+
+    def lowered(params: Any, *args: Any) -> Any:
+        if not isinstance(params, Module):
+            raise ArgumentError(f"report: a policy is for a module, got {type(params).__name__}.")
+        params.policy = policy
+        return loss(params, *args)
+
+    return lowered
+
+
+def _check_is_high(records: Sequence[OpRecord]) -> None:
+    lowered = next((r for r in records if is_half_array(r.value)), None)
+    if lowered is not None:
+        raise ArgumentError(
+            f"report: the run in float32 has {lowered.value.dtype.name}, from {lowered.place.name} at "
+            f"{lowered.place.line}.\n  Give a loss that lowers nothing itself, and the one that does as against=."
+        )
+
+
 def _run(
     loss: Callable[..., Any],
     leaves: Sequence[Any],
     structure: Any,
     names: Sequence[str | None],
     args: tuple[Any, ...],
-    casting: AbstractContextManager[Any],
     scale: float,
 ) -> _Run:
     """The loss and its gradients in one precision, op by op, and what the ops returned."""
@@ -131,7 +173,7 @@ def _run(
     layers = {id(t.value): (n.rpartition(".")[0] or n) for t, n in zip(tracked, names, strict=True) if n is not None}
     recorder = OpRecorder(layers)
     with enable_grad(), disable_jit(), np.errstate(all="ignore"):
-        with override_modes(recorder), casting:
+        with override_modes(recorder):
             value = loss(unflatten(structure, tracked), *args)
         if not isinstance(value, Tensor) or value.node is None:
             raise ArgumentError("report: the loss does not depend on the parameters.")

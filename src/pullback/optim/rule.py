@@ -115,6 +115,11 @@ def _graph_updates(rule: Rule, pairs: Sequence[tuple[Any, Any]], extra: Mapping[
         raise ArgumentError(f"{rule.name}: updates: a variable is given twice among {', '.join(names)}.")
     leaves, structure = flatten(rule.init({n: builder.read(n) for n in names}))
     labels = [rule.name + _slot_name(path) for path in leaf_paths(structure)]
+    if any(label.endswith(".loss_scale") for label in labels):
+        raise ArgumentError(
+            f"{rule.name}: updates: a graph takes gradients of the loss before the rule has a scale.\n"
+            "  Write the step as a function: pb.jit, pb.grad and pb.optim.scale_loss."
+        )
     slots = [builder.variable(_unique_name(builder, n), x) for n, x in zip(labels, leaves, strict=True)]
     params = {w.name: w for w, _ in pairs}
     grads = {w.name: g for w, g in pairs}
