@@ -45,6 +45,8 @@ def _read_pytorch(
     device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None, **own: Any
 ) -> dict[str, Any]:
     """Our options for PyTorch's; casts are always shared."""
+    if "device" in own:
+        raise ArgumentTypeError("autocast: device_type is device, and both are given.")
     return {"dtype": dtype, "device": device_type, "enabled": enabled, **own}
 
 
