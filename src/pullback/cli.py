@@ -31,6 +31,7 @@ from pullback.compile.threads import get_num_threads
 from pullback.errors import ArgumentError, DeviceError, PullbackError
 from pullback.ops import load_all_ops
 from pullback.ops.casting import family_rule
+from pullback.ops.fusion import WHOLES
 from pullback.tools.certify import DTYPES, HALF_DTYPES, ROLES, certify_ops, device_roles
 from pullback.tools.compile_stages import STAGES, passes_text, stage_text
 from pullback.tools.gpu_check import check_gpu, count_gpus
@@ -264,7 +265,7 @@ def composite_rows(ops: set[str]) -> Iterator[list[str]]:
             function = getattr(package, name)
             layer, family = (*getattr(function, "__module__", "").split(".")[1:], "", "")[:2]
             if inspect.isfunction(function) and layer in ("ops", "nn") and name not in ops:
-                whole = getattr(function, "fusion", None) or getattr(function, "whole", None)
+                whole = getattr(function, "fusion", None) or getattr(function, "whole", None) or WHOLES.get(name)
                 kind = "" if whole is None else whole.autocast
                 yield [f"{space}.{name}".lstrip("."), family or space, "composite", "", "", kind, ""]
 
