@@ -227,7 +227,8 @@ class Casting:
         if decision.kind == PARAMETERS:
             specs = [s if self._is_parameter(x) else None for x, s in zip(args, specs, strict=True)]
         arrays = [s for s in specs if s is not None]
-        if self.device is not None and not any(s.device.partition(":")[0] == self.device for s in arrays):
+        # numbers of the CPU go along with arrays of a GPU
+        if self.device is not None and self.device != ("cuda" if any(s.device != "cpu" for s in arrays) else "cpu"):
             return args
         wanted = float32 if decision.kind == HIGH else self.low
         if decision.kind == LOW and any(s.dtype.kind in others and not takes_part(s) for s in arrays):
