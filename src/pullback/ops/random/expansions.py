@@ -16,6 +16,7 @@ from ...arrays.spec import spec_of
 from ..elementwise.arithmetic import bitwise_left_shift, bitwise_right_shift, remainder
 from ..elementwise.pointwise import add, bitwise_and, bitwise_or, multiply, subtract
 from ..families import elementwise
+from ..placement import move
 from ..shape import arrange, reshaping
 from .threefry import BITS, FOLDS, PARITY, ROTATIONS, SPLITS, threefry
 
@@ -81,7 +82,8 @@ def expand_split(key: Any, count: int) -> Any:
 
 
 def expand_fold_in(key: Any, data: Any) -> Any:
-    number = reshaping.expand_dims(reshaping.astype(data, np.int64), -1)
+    # a number goes where the key is: with an axis it would be an array of the CPU
+    number = reshaping.expand_dims(move(reshaping.astype(data, np.int64), spec_of(key).device), -1)
     low = reshaping.astype(bitwise_and(number, np.int64(0xFFFFFFFF)), np.uint32)
     top = bitwise_and(bitwise_right_shift(number, np.int64(32)), np.int64(0x0FFFFFFF))
     high = bitwise_or(reshaping.astype(top, np.uint32), np.uint32(FOLDS))
