@@ -138,7 +138,7 @@ class GradScaler:
         leaves = [as_value(x) for x in flatten(outputs)[0]]
         if leaves:
             self._follow(spec_of(leaves[0]).device)
-        return map_tree(lambda x: multiply_scale(x, self._scale), outputs)
+        return map_tree(lambda x: multiply_scale(x, move(self._scale, spec_of(as_value(x)).device)), outputs)
 
     def gradients(self, loss: Any, inputs: Any, **options: Any) -> Any:
         """Gradients of a loss as `pb.gradients` returns them, computed of the scaled loss and then unscaled: for what
@@ -153,7 +153,9 @@ class GradScaler:
         tensor([30.], dtype=float32)
         """
         found = gradients_of(self.scale(loss), inputs, **options)
-        return map_tree(lambda g: divide_scale(g, self._scale), found) if self._enabled else found
+        if not self._enabled:
+            return found
+        return map_tree(lambda g: divide_scale(g, move(self._scale, spec_of(as_value(g)).device)), found)
 
     def unscale_(self, optimizer: Optimizer) -> None:
         """Undo the scale in the `.grad` of an optimizer's parameters, to look at them or to clip them before `step`."""
@@ -247,7 +249,7 @@ class GradScaler:
                 old.rebind(wrap(value, spec_of(value)), "update")
 
     def _follow(self, device: str) -> None:
-        """Move the scale to the device of a loss, once."""
+        """Move the scale to the device of a loss."""
         if self._scale.spec.device != device:
             with no_grad():
                 for x in (self._scale, self._tracker):
@@ -273,22 +275,27 @@ class GradScaler:
     def _unscale(self, visit: _Visit) -> None:
         """Undo the scale in the gradients of an optimizer, and find out whether they are finite."""
         groups = visit.optimizer.groups
-        holders = [[p for p in group.tensors if p.grad is not None] for group in groups]
-        flat = [p for group in holders for p in group]
-        if not flat:
+        holders = [p for group in groups for p in group.tensors if p.grad is not None]
+        if not holders:
             raise GraphError("GradScaler: no parameter of this optimizer has a gradient.\n  Call backward first.")
-        compiled = all(group.is_compiled for group in groups) and not any(_is_tracked(p.grad) for p in flat)
-        divide = _compiled_unscale if compiled else unscale_and_check
-        grads = [p.grad if _is_tracked(p.grad) else untracked_value(p.grad) for p in flat]
-        found, visit.finite = divide(grads, move(untracked_value(self._scale), spec_of(grads[0]).device))
-        visit.finite = untracked_value(visit.finite)
+        found: dict[int, Any] = {}
+        flags = []
+        is_compiled = all(group.is_compiled for group in groups)
+        for device in dict.fromkeys(p.spec.device for p in holders):
+            here = [p for p in holders if p.spec.device == device]
+            wanted = is_compiled or device != "cpu"  # op by op that is four launches a parameter
+            divide = _compiled_unscale if wanted and not any(_is_tracked(p.grad) for p in here) else unscale_and_check
+            grads = [p.grad if _is_tracked(p.grad) else untracked_value(p.grad) for p in here]
+            unscaled, finite = divide(grads, move(untracked_value(self._scale), device))
+            found |= {id(p): g for p, g in zip(here, unscaled, strict=True)}
+            flags.append(move(untracked_value(finite), holders[0].spec.device))
+        visit.finite = functools.reduce(pointwise.logical_and, flags)
         # new gradients are assigned only now, so that an error leaves all as they were
-        by_id = {id(p): g for p, g in zip(flat, found, strict=True)}
-        pairs = zip(flat, found, strict=True)
-        visit.assign(flat, [g if spec_of(g).dtype == p.dtype else astype(g, p.dtype) for p, g in pairs])
-        if any(spec_of(g).dtype != p.dtype for p, g in zip(flat, found, strict=True)):
+        pairs = [(p, found[id(p)]) for p in holders]
+        visit.assign(holders, [g if spec_of(g).dtype == p.dtype else astype(g, p.dtype) for p, g in pairs])
+        if any(spec_of(g).dtype != p.dtype for p, g in pairs):
             visit.wide = [
-                [untracked_value(by_id[id(p)]) if id(p) in by_id else None for p in g.tensors] for g in groups
+                [untracked_value(found[id(p)]) if id(p) in found else None for p in g.tensors] for g in groups
             ]
 
 
