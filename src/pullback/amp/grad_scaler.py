@@ -84,7 +84,7 @@ class GradScaler:
     shrinks by `backoff_factor`; after `growth_interval` updates in a row without that it grows by `growth_factor`. To
     clip gradients, call `unscale_(optimizer)` first. Between updates gradients of several losses may be accumulated.
 
-    On a GPU whether to skip is decided there, by `where`, and nothing waits for it. For steps that are functions see
+    On a GPU whether to skip is decided there, and nothing waits for it. For steps that are functions see
     `pb.optim.scaled`.
 
     >>> import pullback as pb

@@ -71,7 +71,7 @@ def report(
     """What a lower precision changes in a training step: `loss(params, *args)` and its gradients are computed in
     float32 and under `pb.autocast(dtype, keep=keep, lower=lower)`, and compared layer by layer. In place of autocast
     it may be the `policy` that a module is given, or those that it has; or another function, `against`, such as one
-    with casts of its own. `scale` is the loss scale, a power of two. The limits: see `docs/amp.md`.
+    with casts of its own. `scale` is the loss scale, a power of two. The limits: see `docs/amp-scaling.md`.
 
     >>> import numpy as np, pullback as pb
     >>> params = {"first": np.ones((4, 8)), "second": np.full((8, 1), 1e-3)}
