@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...settings import get_matmul_precision
-from ..loop_ir import Blocks, Buffer, Host, Kernel, Layout, Loop, Product, Step, Steps
+from ..loop_ir import Blocks, Buffer, Host, Kernel, Loop, Product, Step, Steps
 from ..schedule.arena import round_up
-from .kernel.grid import VECTOR_BYTES
+from .kernel.grid import VECTOR_BYTES, alignments_inside
 from .kernel.render import render_kernel
 from .kernel.writer import FunctionLaunch
 from .launch_plan import (
@@ -30,6 +30,7 @@ from .products.join import Unit, split_stages
 from .products.library import split_batch
 from .products.tile import INSTRUCTIONS, Tail, render_tile, store_product, tiles_text
 from .side_by_side import can_chain, chain_launches, share_launches
+from .small_loops import render_small_loop
 
 #: Where buffers of the scratch area start.
 SCRATCH_ALIGNMENT = 256
@@ -53,22 +54,24 @@ class _Module:
     """The functions of a module while its plans are made; equal ones are one."""
 
     def __init__(self, tf32: bool) -> None:
-        self.tf32 = tf32
+        self.tf32, self.digits = tf32, 1 if tf32 else 3
         self.names: dict[str, str] = {}
         self.sites: list[Any] = []
 
     def plan(self, steps: Steps, alignments: Mapping[Buffer, int]) -> LaunchPlan:
-        actions = [action for step in steps.steps for action in self.step(step, {}, alignments)]
+        actions = [action for step in steps.steps for action in self.step(step, {}, alignments, steps.nested)]
         return LaunchPlan(tuple(actions), _count_scratch_bytes(actions))
 
-    def step(self, step: Step, shifts: Mapping[Buffer, int], alignments: Mapping[Buffer, int]) -> Sequence[Action]:
+    def step(
+        self, step: Step, shifts: Mapping[Buffer, int], alignments: Mapping[Buffer, int], nested: int = 0
+    ) -> Sequence[Action]:
         if isinstance(step, Kernel):
             return self._launch_all(render_kernel(step, alignments), shifts)
         if isinstance(step, Product):
             return self._unit(Unit((step,)), shifts, alignments)
         if isinstance(step, Blocks):
             return self._group(step, alignments) if step.count == 1 else self._blocks(step, alignments)
-        return [HostCall(step)] if isinstance(step, Host) else [self._loop(step, alignments)]
+        return [HostCall(step)] if isinstance(step, Host) else self._loop(step, nested, alignments)
 
     def _launch_all(self, launches: Sequence[FunctionLaunch], shifts: Mapping[Buffer, int]) -> list[Action]:
         _place_scratch(launches)
@@ -139,30 +142,25 @@ class _Module:
         alignments: Mapping[Buffer, int],
     ) -> Iterator[Way]:
         """Launches of tiles that do a product and what follows it."""
-        digits = 1 if self.tf32 else 3
         shapes = offered_shapes(product)
         if tail is None and len(after) == 1 and shapes:
             of_rows = row_shape(product)
-            tile = None if of_rows is None else render_tile(product, store_product(product), of_rows, digits)
+            tile = None if of_rows is None else render_tile(product, store_product(product), of_rows, self.digits)
             if of_rows is not None and tile is not None and can_chain(tile, after[0], of_rows.rows):
                 yield [chain_launches(tile, after[0], of_rows.rows)]
                 return
         for shape in shapes:
-            tile = render_tile(product, tail or store_product(product), shape, digits, alignments)
+            tile = render_tile(product, tail or store_product(product), shape, self.digits, alignments)
             yield [tile] if tail is not None else [tile, *after]
 
-    def _loop(self, step: Loop, alignments: Mapping[Buffer, int]) -> NestedPlans:
-        plans = []
-        for program in step.programs:
-            inner: dict[Buffer, int] = {}
-            given = [*zip(program.inputs, step.inputs, step.moves, strict=True)]
-            made = [*zip(program.new_outputs, step.outputs, step.shifts, strict=False)]
-            for buffer, layout, by in (*given, *made):
-                inner[buffer] = math.gcd(inner.get(buffer, VECTOR_BYTES), _layout_alignment(layout, by, alignments))
-            plans.append(self.plan(program, inner))
+    def _loop(self, step: Loop, nested: int, alignments: Mapping[Buffer, int]) -> list[Action]:
+        small = render_small_loop(step, nested, alignments, self.digits)
+        if small is not None:
+            return self._launch_all([small], {})
+        plans = [self.plan(program, alignments_inside(step, program, alignments)) for program in step.programs]
         status = new_status(*([step.site] if step.kind == "branch" else []))
         self._place_status(status)
-        return NestedPlans(step, tuple(plans), status)
+        return [NestedPlans(step, tuple(plans), status)]
 
 
 def _combine_ways(units: Sequence[Sequence[Way]]) -> list[Way]:
@@ -182,12 +180,6 @@ def _combine_ways(units: Sequence[Sequence[Way]]) -> list[Way]:
 def _merge_ways(ways: Sequence[Way]) -> Way:
     rounds = itertools.zip_longest(*([x for x in way if isinstance(x, FunctionLaunch)] for way in ways))
     return [x for r in rounds for x in share_launches([x for x in r if x is not None])]
-
-
-def _layout_alignment(layout: Layout, by: int, alignments: Mapping[Buffer, int]) -> int:
-    """The alignment of an array that starts where a layout does, and advances."""
-    itemsize = layout.buffer.dtype.itemsize
-    return math.gcd(alignments.get(layout.buffer, VECTOR_BYTES), layout.offset * itemsize, by * itemsize)
 
 
 def _place_scratch(launches: Sequence[FunctionLaunch]) -> None:

@@ -41,6 +41,7 @@ LIMITS = Limits(
     gil_release_ns=math.inf,
     max_batch_axes=4,
     patchless_dtypes=frozenset({"float32"}),
+    doubles_rounds=True,
 )
 
 
