@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.compile.cuda import small_loops
+from pullback.compile.cuda import render, small_loops
 
 cuda_emulator = pytest.importorskip("cuda_emulator")
 pytest.importorskip("fake_cupy")
@@ -128,6 +128,37 @@ def test_two_rounds_at_once(gpu, large, count, reverse):
     # a round is a product with what follows it, and a sum; the last one of an odd number takes one more
     launches = int(re.search(r"launched as 1 graph of (\d+)", compiled.lower(given).explain())[1])
     assert launches <= 2 + 2 * count + count % 2
+
+
+SCANS = {
+    "rows of three bytes": (lambda x: pb.scan(lambda c, r: (c ^ r, c & r), x[0], x), (X > 0)[np.arange(11) % 4]),
+    "backwards": (lambda x: recur(x, reverse=True), ROWS),
+    "grad": (pb.grad(lambda x: pb.sum(recur(x)[0] ** 2)), ROWS),
+    "a count": (lambda x: pb.fori_loop(0, 23, lambda i, a: a * 0.9 + i, x), X),
+    "in a loop": (lambda x: pb.while_loop(lambda a: pb.sum(a * a) < 1e3, lambda a: recur(x)[0] + a * 2, x[0]), ROWS),
+    "in each other": (lambda x: pb.scan(lambda c, r: (recur(x + c)[0] + r, r), x[0], x)[0], ROWS),
+}
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_long_scans_are_chunks(gpu, large, monkeypatch, name):
+    (cupy, driver), (f, x) = gpu, SCANS[name]
+    monkeypatch.setattr(render, "MAX_UNROLLED", 8)
+    monkeypatch.setattr(render, "CHUNK_LAUNCHES", 5)
+    compiled, wanted, given = pb.jit(f), f(x), cupy.asarray(x)
+    kept = [compiled(given)]
+    before = dict(driver.log)
+    kept += [compiled(given) for _ in range(3)]
+    agree(kept, [wanted] * 4)
+    assert driver.log["conditions"] > before["conditions"]
+    assert "launched as 1 graph of" in compiled.lower(given).explain()
+    driver.version = 12020
+    try:
+        text = (older := pb.jit(f)).lower(given).explain()
+        agree([older(given) for _ in range(2)], [wanted] * 2)
+    finally:
+        driver.version = 13000
+    assert "(it comes to" in text or name == "in a loop"
 
 
 def test_products_in_small_loops(gpu):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from ...settings import get_matmul_precision
 from ..loop_ir import Blocks, Buffer, Host, Kernel, Loop, Product, Step, Steps
@@ -16,12 +18,14 @@ from .kernel.writer import FunctionLaunch
 from .launch_plan import (
     Action,
     Choice,
+    Chunks,
     CudaCode,
     HostCall,
     Launch,
     LaunchPlan,
     LibraryProduct,
     NestedPlans,
+    count_launches,
     new_status,
 )
 from .preamble import PREAMBLE
@@ -36,6 +40,8 @@ from .small_loops import render_small_loop
 SCRATCH_ALIGNMENT = 256
 #: The most ways that are tried to do several steps side by side.
 MAX_GROUP_WAYS = 4
+#: Up to so many launches a loop is written out in a graph; a longer one, in chunks of about so many.
+MAX_UNROLLED, CHUNK_LAUNCHES = 2048, 512
 
 #: What is launched or called, one after the other.
 Way = list[FunctionLaunch | LibraryProduct]
@@ -160,7 +166,22 @@ class _Module:
         plans = [self.plan(program, alignments_inside(step, program, alignments)) for program in step.programs]
         status = new_status(*([step.site] if step.kind == "branch" else []))
         self._place_status(status)
-        return [NestedPlans(step, tuple(plans), status)]
+        return [NestedPlans(step, tuple(plans), status, _divide_rounds(step, plans))]
+
+
+def _divide_rounds(loop: Loop, plans: Sequence[LaunchPlan]) -> Chunks | None:
+    """The chunks of a loop of more rounds than a graph should have."""
+    launches = sum(count_launches(plan.actions) for plan in plans)
+    if loop.kind != "iterate" or loop.rounds * launches <= MAX_UNROLLED:
+        return None
+    count = min(loop.rounds, -(-loop.rounds * launches // CHUNK_LAUNCHES))
+    rounds = loop.rounds // count
+    moving = [*zip(loop.inputs, loop.moves, strict=True), *zip(loop.outputs, loop.shifts, strict=True)]
+    windows = [Buffer("scratch", rounds * by, layout.buffer.dtype) for layout, by in moving if by]
+    counter = Buffer("scratch", 1, np.dtype(np.int64))
+    # behind what the launches of a round work in
+    _place_beside((counter, *windows), round_up(max(plan.scratch_bytes for plan in plans), SCRATCH_ALIGNMENT))
+    return Chunks(rounds, count, tuple(windows), counter)
 
 
 def _combine_ways(units: Sequence[Sequence[Way]]) -> list[Way]:
@@ -184,8 +205,11 @@ def _merge_ways(ways: Sequence[Way]) -> Way:
 
 def _place_scratch(launches: Sequence[FunctionLaunch]) -> None:
     """Give the scratch buffers of one step places beside each other."""
-    offset = 0
-    for buffer in dict.fromkeys(b for x in launches for b in x.buffers if b.kind == "scratch"):
+    _place_beside(dict.fromkeys(b for x in launches for b in x.buffers if b.kind == "scratch"), 0)
+
+
+def _place_beside(buffers: Iterable[Buffer], offset: int) -> None:
+    for buffer in buffers:
         buffer.offset = offset
         offset += round_up(buffer.nbytes, SCRATCH_ALIGNMENT)
 
@@ -195,4 +219,6 @@ def _count_scratch_bytes(actions: Sequence[Action]) -> int:
     chosen = [x for a in actions if isinstance(a, Choice) for way in a.ways for x in way]
     launches = [a for a in (*actions, *chosen) if isinstance(a, Launch)]
     own = [b.offset + b.nbytes for a in launches for b in a.buffers if b.kind == "scratch"]
+    chunks = [a.chunks for a in actions if isinstance(a, NestedPlans) and a.chunks is not None]
+    own += [b.offset + b.nbytes for c in chunks for b in (c.counter, *c.windows)]
     return max((*own, *inner), default=0)

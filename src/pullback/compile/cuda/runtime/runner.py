@@ -19,7 +19,7 @@ from ..launch_plan import Action, Choice, HostCall, Launch, LaunchPlan, LibraryP
 from .addresses import FLAG_BYTES, NUMBER_BYTES, Addresses
 from .direct_call import make_direct_call
 from .driver import Driver, find_driver
-from .issue import Part, PlanIssuer, describe_launches, take_choices, walk_actions, why_on_host
+from .issue import Part, PlanIssuer, describe_launches, is_conditional, take_choices, walk_actions, why_on_host
 from .memory import ALIGNMENT, note_holder, out_of_memory, overlap, upload
 from .movable import MovableGraph
 from .recycling import ResultArrays
@@ -86,7 +86,7 @@ class CudaRunner:
         self.max_graphs = max(MAX_GRAPHS, MAX_NODES // max(1, len(plan.actions)))
         self.is_one_graph = bool(plan.actions) and not any(why_on_host(x, self.driver) for x in plan.actions)
         # a condition belongs to the graph that it was made for
-        self.can_update = self.is_one_graph and not any(map(_is_conditional, walk_actions(plan)))
+        self.can_update = self.is_one_graph and not any(map(is_conditional, walk_actions(plan)))
         self.lock = threading.RLock()
         self.streams: dict[Any, StreamMemory] = {}
         counts = iter(range(len(outs)))
@@ -298,10 +298,6 @@ class StreamMemory:
     def __del__(self) -> None:
         for parts in getattr(self, "graphs", {}).values():
             _destroy(self.driver, parts)
-
-
-def _is_conditional(action: Action) -> bool:
-    return isinstance(action, NestedPlans) and action.loop.kind != "iterate"
 
 
 def _destroy(driver: Driver, parts: Sequence[Part]) -> None:
