@@ -28,6 +28,7 @@ from .launch_plan import (
     count_launches,
     new_status,
 )
+from .linalg import SYSTEMS, render_routine
 from .preamble import PREAMBLE
 from .products.choose import offered_algorithms, offered_shapes, row_shape
 from .products.join import Unit, split_stages
@@ -53,7 +54,8 @@ def render_program(steps: Steps, fast: bool) -> CudaCode:
     plan = module.plan(steps, {})
     functions = "\n".join(text.replace("NAME", name, 1) for text, name in module.names.items())
     tiles = f"{INSTRUCTIONS}\n{tiles_text()}\n" if "_tile_<" in functions else ""
-    return CudaCode(f"{PREAMBLE}\n{tiles}{functions}", plan, tuple(module.sites))
+    systems = SYSTEMS if "block_fit_<" in functions or "block_solve_<" in functions else ""
+    return CudaCode(f"{PREAMBLE}\n{tiles}{systems}{functions}", plan, tuple(module.sites))
 
 
 class _Module:
@@ -77,7 +79,10 @@ class _Module:
             return self._unit(Unit((step,)), shifts, alignments)
         if isinstance(step, Blocks):
             return self._group(step, alignments) if step.count == 1 else self._blocks(step, alignments)
-        return [HostCall(step)] if isinstance(step, Host) else self._loop(step, nested, alignments)
+        if isinstance(step, Host):
+            routine = render_routine(step)
+            return [HostCall(step)] if routine is None else [self._launch(routine, shifts)]
+        return self._loop(step, nested, alignments)
 
     def _launch_all(self, launches: Sequence[FunctionLaunch], shifts: Mapping[Buffer, int]) -> list[Action]:
         _place_scratch(launches)

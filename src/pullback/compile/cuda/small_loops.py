@@ -10,15 +10,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..loop_ir import Blocks, Buffer, Kernel, Layout, Loop, Product, Step
+from ..loop_ir import Blocks, Buffer, Host, Kernel, Layout, Loop, Product, Step
 from ..schedule.arena import round_up
 from .kernel.grid import alignments_inside
 from .kernel.render import render_kernel
 from .kernel.writer import FunctionLaunch
 from .launch_plan import new_status
-from .products.choose import count_multiplications, row_of_warps
+from .linalg import render_routine
+from .products.choose import count_multiplications
 from .products.join import Unit, split_stages
-from .products.tile import render_tile, store_product
+from .products.tile import DirectShape, render_tile, store_product
 from .side_by_side import (
     MAX_SHARED_BYTES,
     POINTER,
@@ -79,6 +80,8 @@ def _read_loop(loop: Loop, alignments: Mapping[Buffer, int], digits: int) -> _Sm
 def _read_step(step: Step, alignments: Mapping[Buffer, int], digits: int) -> Iterator[FunctionLaunch | _SmallLoop]:
     if isinstance(step, Loop):
         yield _read_loop(step, alignments, digits)
+    elif isinstance(step, Host) and (routine := render_routine(step)) is not None:
+        yield _checked(routine)
     elif isinstance(step, (Kernel, Product)):
         yield from _read_unit(Unit((step,)), alignments, digits)
     elif isinstance(step, Blocks) and step.count == 1:
@@ -92,9 +95,9 @@ def _read_unit(unit: Unit, alignments: Mapping[Buffer, int], digits: int) -> Ite
     kernels = [unit.joined] if unit.joined is not None else list(unit.steps)
     for number, step in enumerate(kernels):
         if isinstance(step, Product):
-            shape = row_of_warps(step)
-            if count_multiplications(step) > MAX_MULTIPLICATIONS or shape is None:
+            if count_multiplications(step) > MAX_MULTIPLICATIONS:
                 raise _TooLargeError
+            shape = DirectShape(min(USUAL_THREADS, round_up(step.out.size, 32)))
             yield _checked(render_tile(step, unit.tail or store_product(step), shape, digits, alignments))
         elif number == 0 or unit.tail is None:
             yield from map(_checked, render_kernel(step, alignments))

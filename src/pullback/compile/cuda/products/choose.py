@@ -67,17 +67,6 @@ def row_shape(product: Product) -> TensorShape | None:
     return None if deep is None else TensorShape(1, 4, (1, across, deep))
 
 
-def row_of_warps(product: Product) -> TileShape | None:
-    """A shape of which one block at a time runs: warps side by side, each with all of K. None for patches of a grid."""
-    rows, columns = product.out.shape[-2:]
-    if product.axes is not None:
-        return None
-    if not uses_tensor_cores(product):
-        return PlainShape(1, 1)
-    across = min(16, -(-columns // 8))
-    return TensorShape(1, 1, (min(16 // across, -(-rows // 16)), across, 1))
-
-
 def panel_shape(product: Product) -> PanelShape:
     """The shape for a large product: the largest tiles that are nearly full and of which all multiprocessors have one,
     or will have when K is cut.
