@@ -26,9 +26,10 @@ from .launch_plan import (
 )
 from .preamble import PREAMBLE
 from .products.choose import offered_algorithms, offered_shapes, row_shape
+from .products.instructions import tiles_text
 from .products.join import Unit, split_stages
 from .products.library import split_batch
-from .products.tile import INSTRUCTIONS, Tail, render_tile, store_product, tiles_text
+from .products.tile import Tail, render_tile, store_product
 from .side_by_side import can_chain, chain_launches, share_launches
 
 #: Where buffers of the scratch area start.
@@ -45,7 +46,7 @@ def render_program(steps: Steps, fast: bool) -> CudaCode:
     module = _Module(get_matmul_precision() == "tf32")
     plan = module.plan(steps, {})
     functions = "\n".join(text.replace("NAME", name, 1) for text, name in module.names.items())
-    tiles = f"{INSTRUCTIONS}\n{tiles_text()}\n" if "_tile_<" in functions else ""
+    tiles = f"{tiles_text()}\n" if "_tile_<" in functions else ""
     return CudaCode(f"{PREAMBLE}\n{tiles}{functions}", plan, tuple(module.sites))
 
 
@@ -140,7 +141,7 @@ class _Module:
     ) -> Iterator[Way]:
         """Launches of tiles that do a product and what follows it."""
         digits = 1 if self.tf32 else 3
-        shapes = offered_shapes(product)
+        shapes = offered_shapes(product, digits)
         if tail is None and len(after) == 1 and shapes:
             of_rows = row_shape(product)
             tile = None if of_rows is None else render_tile(product, store_product(product), of_rows, digits)
