@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from .launch_plan import (
     new_status,
 )
 from .preamble import PREAMBLE
+from .products.attention import render_attention
 from .products.choose import offered_algorithms, offered_shapes, row_shape
 from .products.instructions import tiles_text
 from .products.join import Unit, split_stages
@@ -32,6 +34,8 @@ from .products.library import split_batch
 from .products.tile import Tail, render_tile, store_product
 from .side_by_side import can_chain, chain_launches, share_launches
 
+#: What the text of a function calls that `tiles_text` has.
+_USES_TILES = re.compile(r"_tile_<|attend_|sum_rows_<")
 #: Where buffers of the scratch area start.
 SCRATCH_ALIGNMENT = 256
 #: The most ways that are tried to do several steps side by side.
@@ -46,7 +50,7 @@ def render_program(steps: Steps, fast: bool) -> CudaCode:
     module = _Module(get_matmul_precision() == "tf32")
     plan = module.plan(steps, {})
     functions = "\n".join(text.replace("NAME", name, 1) for text, name in module.names.items())
-    tiles = f"{tiles_text()}\n" if "_tile_<" in functions else ""
+    tiles = f"{tiles_text()}\n" if _USES_TILES.search(functions) else ""
     return CudaCode(f"{PREAMBLE}\n{tiles}{functions}", plan, tuple(module.sites))
 
 
@@ -69,6 +73,8 @@ class _Module:
             return self._unit(Unit((step,)), shifts, alignments)
         if isinstance(step, Blocks):
             return self._group(step, alignments) if step.count == 1 else self._blocks(step, alignments)
+        if isinstance(step, Host) and step.routine is not None and _has_aligned_rows(step, alignments):
+            return self._launch_all(render_attention(step, 1 if self.tf32 else 3), shifts)
         return [HostCall(step)] if isinstance(step, Host) else [self._loop(step, alignments)]
 
     def _launch_all(self, launches: Sequence[FunctionLaunch], shifts: Mapping[Buffer, int]) -> list[Action]:
@@ -164,6 +170,12 @@ class _Module:
         status = new_status(*([step.site] if step.kind == "branch" else []))
         self._place_status(status)
         return NestedPlans(step, tuple(plans), status)
+
+
+def _has_aligned_rows(step: Host, alignments: Mapping[Buffer, int]) -> bool:
+    """Whether arrays of a routine start where a thread can load several elements at once."""
+    buffers = {*step.reads(), *step.writes()}
+    return not any(alignments.get(b, VECTOR_BYTES) % VECTOR_BYTES for b in buffers)
 
 
 def _combine_ways(units: Sequence[Sequence[Way]]) -> list[Way]:

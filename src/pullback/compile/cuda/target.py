@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from ..target import Compilation, Costs, Limits, Runner, Target
 from ..vocabulary import VOCABULARY
+from .products.attention import has_attention
 from .products.join import group_steps
 from .render import render_program
 from .words import C_TYPES
@@ -55,6 +56,7 @@ def make_cuda_target(link: Callable[[Compilation], Runner]) -> Target:
         render=render_program,
         link=link,
         group=group_steps,
+        has_routine=has_attention,
         extra_bytes=lambda steps: render_program(steps, False).plan.scratch_bytes,
         has_half_products=True,
     )

@@ -87,7 +87,7 @@ GROUP_COLUMNS = (32, 64)
 def tiles_text() -> str:
     """What the text of a tile needs, after the preamble of all modules."""
     files = importlib.resources.files(__package__)
-    own = [files.joinpath(name).read_text() for name in ("tile.cuh", "group_tile.cuh")]
+    own = [files.joinpath(name).read_text() for name in ("tile.cuh", "group_tile.cuh", "attention.cuh")]
     return "\n".join([_WARP_INSTRUCTIONS, _group_instructions(), *own])
 
 
