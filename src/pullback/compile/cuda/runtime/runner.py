@@ -215,10 +215,10 @@ class CudaRunner:
         starts, sizes = key[: len(self.specs)], [s.nbytes for s in self.specs]
         if self.written and overlap(starts, sizes, self.written):
             return False
-        at = memory.addresses(self, key)
         if self.short_plan is not None and not memory.is_steady(self, key):
             memory.prepare(self).issue(key, stream)
             return True
+        at = memory.addresses(self, key)
         parts = memory.find_parts(self, key, at) if self.short_plan is None else memory.record(self, key, at)
         if parts is None:
             self.issuer.run(self.code.plan, self.steps, at, stream)
