@@ -81,7 +81,8 @@ class Worker:
         assert self.process.stdin is not None
         line = self.read()
         if line == "ready":
-            print(file=self.process.stdin, flush=True)
+            with contextlib.suppress(BrokenPipeError):  # it is gone, which its next line tells
+                print(file=self.process.stdin, flush=True)
             line = self.read()
         return json.loads(line)
 
