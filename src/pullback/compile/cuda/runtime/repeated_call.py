@@ -10,27 +10,30 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .recycling import HeldResult, are_idle, note_holder
+from .short_plans import BoundLaunch
 
 #: So many sets of results are remembered: a loop keeps one while the next is computed.
 _MAX_ROUNDS = 4
 
 
 class Round(NamedTuple):
-    """Arrays of results, and the addresses of arguments and results for which there was a graph."""
+    """Arrays of results, and what computes them: the addresses for which there was a graph, or launches without one."""
 
     results: list[HeldResult]
     key: tuple[int, ...]
+    launches: list[BoundLaunch] | None
 
 
 class RepeatedCall:
-    """Arrays by identity, their addresses, and rounds of results on one stream. It keeps no argument alive, and is
-    forgotten with the first of them.
+    """Arrays by identity, their addresses, and rounds of results in the memory of one stream. It keeps no argument
+    alive, and is forgotten with the first of them.
     """
 
-    __slots__ = ("__weakref__", "addresses", "ids", "references", "rounds", "stream")
+    __slots__ = ("__weakref__", "addresses", "ids", "memory", "references", "rounds")
 
     def __init__(self, arrays: Sequence[Any], addresses: list[int]) -> None:
-        self.addresses, self.stream = addresses, -1
+        self.addresses = addresses
+        self.memory: object = None
         self.rounds: list[Round] = []
         #: None if one of the arrays is gone: another may have its identity.
         self.ids: tuple[int, ...] | None = tuple(map(id, arrays))
@@ -52,9 +55,9 @@ class RepeatedCall:
                 return found
         return None
 
-    def add_round(self, stream: int, found: Round) -> None:
-        if stream != self.stream:
-            self.stream, self.rounds = stream, []
+    def add_round(self, memory: object, found: Round) -> None:
+        if memory is not self.memory:
+            self.memory, self.rounds = memory, []
             note_holder(self)
         if len(self.rounds) >= _MAX_ROUNDS:
             del self.rounds[0]

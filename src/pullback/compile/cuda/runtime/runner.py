@@ -24,7 +24,7 @@ from .memory import ALIGNMENT, note_holder, out_of_memory, overlap, upload
 from .movable import MovableGraph
 from .recycling import HeldResult, ResultArrays
 from .repeated_call import RepeatedCall, Round
-from .short_plans import PreparedLaunches, find_short_plan
+from .short_plans import MAX_WITHOUT_GRAPH, PreparedLaunches, find_short_plan
 from .status import STATUSES
 from .tune import Tuner
 
@@ -81,6 +81,7 @@ class CudaRunner:
         # what overwrites arguments asks whether they overlap, which is remembered with a graph
         if self.written:
             self.short_plan = None
+        self.has_graphs = self.short_plan is None or len(self.short_plan) > MAX_WITHOUT_GRAPH
         self.numbers = [i for i, s in enumerate(self.specs) if s.device == "cpu"]
         self.buffers: list[Buffer] = [*self.steps.inputs, *self.steps.new_outputs]
         # short programs are called from many places of an eager loop, each with addresses of its own
@@ -170,18 +171,21 @@ class CudaRunner:
             STATUSES.check()
         stream: int = self.current_stream(self.device_id).ptr
         memory = self.streams.get(stream)
-        if memory is not None and stream == repeated.stream:
+        if memory is not None and memory is repeated.memory:
             with memory.lock:
-                found = repeated.take_round()
-                # graphs come and go
-                parts = None if found is None else memory.graphs.get(found.key)
-                if found is not None and parts is not None:
-                    for part in parts:
-                        if type(part) is int:
-                            self.launch_graph(part, stream)
-                        else:
-                            part(stream)
-                    return [entry[0] for entry, _ in found.results]
+                if (found := repeated.take_round()) is not None:
+                    if found.launches is not None:
+                        for launch, parameters in found.launches:
+                            launch(stream, parameters.address)
+                        return [entry[0] for entry, _ in found.results]
+                    # graphs come and go
+                    if (parts := memory.graphs.get(found.key)) is not None:
+                        for part in parts:
+                            if type(part) is int:
+                                self.launch_graph(part, stream)
+                            else:
+                                part(stream)
+                        return [entry[0] for entry, _ in found.results]
         pointers = repeated.addresses.copy()
         outs = self.call(pointers)
         if outs is not None and stream != _PER_THREAD:
@@ -196,9 +200,11 @@ class CudaRunner:
                 return
             results.append(held)
         memory = self.streams.get(stream)
-        if memory is not None and key in memory.graphs:
-            with memory.lock:
-                repeated.add_round(stream, Round(results, key))
+        if memory is None or (self.has_graphs and key not in memory.graphs):
+            return
+        with memory.lock:
+            launches = None if self.has_graphs else memory.prepare(self).bind(key)
+            repeated.add_round(memory, Round(results, key, launches))
 
     def _find_memory(self, stream: int) -> StreamMemory:
         """The memory of this program on a stream: calls on one stream follow each other, those on two may not."""
@@ -215,7 +221,7 @@ class CudaRunner:
         starts, sizes = key[: len(self.specs)], [s.nbytes for s in self.specs]
         if self.written and overlap(starts, sizes, self.written):
             return False
-        if self.short_plan is not None and not memory.is_steady(self, key):
+        if self.short_plan is not None and not (self.has_graphs and memory.is_steady(self, key)):
             memory.prepare(self).issue(key, stream)
             return True
         at = memory.addresses(self, key)
