@@ -135,12 +135,19 @@ class ResultArrays:
             except MemoryError:
                 raise out_of_memory("results", self._nbytes) from error
 
+    @property
+    def holds(self) -> bool:
+        """Whether any array is held: large ones are not."""
+        return self._limit > 0
+
     def _take_new(self, stream: int) -> tuple[Any, int]:
+        if not self._limit:
+            return self.make()
         entry = _entry_of(self._make())
         if not self._alone[0]:
             self._alone = _count_references(entry)
         array = entry[0]
-        if self._limit and stream != _PER_THREAD:
+        if stream != _PER_THREAD:
             self._hold(entry, stream)
         return array, entry[3]
 

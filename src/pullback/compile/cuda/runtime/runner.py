@@ -76,6 +76,7 @@ class CudaRunner:
         new = [s for i, s in enumerate(outs) if i not in self.donated]
         held = _HELD_RESULTS if self.donated or self.short_plan is None else _HELD_RESULTS_OF_SHORT_PLANS
         self.results = [ResultArrays(cupy, s.shape, s.dtype, s.nbytes, held) for s in new]
+        self.holds_results = all(each.holds for each in self.results)
         self.current_stream, self.launch_graph = cupy.cuda.get_current_stream, self.driver.launch_graph
         self.written = sorted(set(self.donated.values()))
         # what overwrites arguments asks whether they overlap, which is remembered with a graph
@@ -167,6 +168,8 @@ class CudaRunner:
 
     def call_again(self, repeated: RepeatedCall) -> list[Any] | None:
         """The same for arrays that were there before: of their results, a set that nothing refers to any more."""
+        if not self.holds_results:
+            return self.call(repeated.addresses.copy())
         if self.has_status and self.words.tobytes() != self.clean:
             STATUSES.check()
         stream: int = self.current_stream(self.device_id).ptr
@@ -196,7 +199,7 @@ class CudaRunner:
         results: list[HeldResult] = []
         for each, address in zip(self.results, key[len(self.specs) :], strict=True):
             held = each.find(stream, address)
-            if held is None:  # too large to be held
+            if held is None:  # another took its place
                 return
             results.append(held)
         memory = self.streams.get(stream)
