@@ -380,3 +380,18 @@ class PullRule:
         if kind == "others":
             return [a for i, a in enumerate(args) if i != position]
         return position if kind == "position" else specs if kind == "specs" else args[start:]
+
+
+class PartRule:
+    """The rule of one result of many: its cotangent goes to its position among the node's."""
+
+    __slots__ = ("index", "keeps", "needs", "op")
+
+    def __init__(self, op: Op, index: int) -> None:
+        self.op = op
+        self.index = index
+        self.needs = (0,)
+        self.keeps = ()
+
+    def reaches(self, number: int) -> bool:
+        return True

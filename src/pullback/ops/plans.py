@@ -39,9 +39,11 @@ _MOST_PLANS = 1 << 12
 
 
 class CallPlan(NamedTuple):
-    """How a call runs in the default modes, under `no_grad` and under `inference_mode`; None: by the general path."""
+    """How a call runs in the default modes, under `no_grad` and under `inference_mode`; None: by the general path.
+    `spec` is that of its result, or a tuple.
+    """
 
-    spec: Spec
+    spec: Any
     record: Callable[..., Any] | None
     evaluate: Callable[..., Any] | None
     infer: Callable[..., Any]
@@ -119,13 +121,13 @@ def find_plan(key: tuple[Any, ...] | None) -> CallPlan | bool | None:
         return False
 
 
-def learn_call(key: Any, op: Op, args: Sequence[Any], static: dict[str, Any]) -> None:
+def learn_call(key: Any, make: Callable[[], CallPlan | None]) -> None:
     """Note a call of an op that went by the general path."""
-    learn(_plans, key, lambda: make_plan(op, args, static))
+    learn(_plans, key, make)
 
 
-def make_plan(op: Op, args: Sequence[Any], static: dict[str, Any]) -> CallPlan | None:
-    """The plan of a call with arguments like these (tensors, bare arrays, numbers), None if it can have none."""
+def specs_of_call(op: Op, args: Sequence[Any], static: dict[str, Any]) -> tuple[tuple[Spec, ...], Any] | None:
+    """The specs of arguments and results (several as a tuple) of a call that can have a plan."""
     if op.statics is None or op.spec is None or op.effects is not PURE or op.meet is not None or op.stops_tapes:
         return None
     if not all(map(_is_fixed, static.values())) or not all(map(_is_common, args)):
@@ -133,14 +135,25 @@ def make_plan(op: Op, args: Sequence[Any], static: dict[str, Any]) -> CallPlan |
     given = [spec_of(x) for x in args]
     specs = tuple([make_spec(s.shape, s.dtype, s.device) if s.number < 0 else s for s in given])
     out = op.spec(*specs, **static)
-    if type(out) is not Spec or any(s.device != out.device for s in specs if s.weak is None):
+    devices = {s.device for s in (out if type(out) is tuple else (out,))}
+    devices |= {s.device for s in specs if s.weak is None}
+    return (specs, out) if len(devices) == 1 else None
+
+
+def make_plan(op: Op, args: Sequence[Any], static: dict[str, Any]) -> CallPlan | None:
+    """The plan of a call with arguments like these (tensors, bare arrays, numbers) and one result, None if it can have
+    none.
+    """
+    found = specs_of_call(op, args, static)
+    if found is None or type(found[1]) is not Spec:
         return None
+    specs, out = found
     compute = bind_function(op, specs, static)
     calls = _PlannedCalls(op, specs, static, out)
     bare = any(type(x) is not Tensor for x in args)
     evaluate = _evaluator(compute, out, 0 if bare else len(args))
     infer = _evaluator(compute, out.as_inference(), 0, "inference")
-    if any(s.number < 0 for s in given):
+    if any(spec_of(x).number < 0 for x in args):
         return CallPlan(out, None, None, infer)
     if not (op.differentiable and out.inexact):
         return CallPlan(out, evaluate, evaluate, infer)
@@ -369,7 +382,7 @@ def _binary_recorder(compute: Callable[..., Any], calls: _PlannedCalls) -> Calla
     return record
 
 
-def _keep(keeps: tuple[int, ...], out: Any, values: list[Any], args: Sequence[Any]) -> tuple[Any, ...]:
+def keep_values(keeps: tuple[int, ...], out: Any, values: list[Any], args: Sequence[Any]) -> tuple[Any, ...]:
     """What a rule saves; the user may still write to a bare array."""
     for k in keeps:
         if k != OUT and type(args[k]) is _ndarray:
@@ -410,7 +423,7 @@ def _recorder(compute: Callable[..., Any], calls: _PlannedCalls) -> Callable[...
         node.rule = rule = call.rule
         node.parents = tuple(parents)
         node.order = depth + 1
-        node.kept = _keep(rule.keeps, value, values, args) if rule.keeps else ()
+        node.kept = keep_values(rule.keeps, value, values, args) if rule.keeps else ()
         node.spec = spec
         node.bar = None
         node.code, node.lasti = user_line(_getframe(2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,17 @@ class ResultCotangents:
             held = self._arrived.get(index)
             self._arrived[index] = bar if held is None else accumulate(held, bar)
         return self
+
+
+def step_of_part(index: int) -> Callable[..., None]:
+    """The step of a backward pass at the node of one result of many: its cotangent takes its place among the others."""
+
+    def step(kept: tuple[Any, ...], parents: tuple[Any, ...], bar: Any, waiting: Any) -> None:
+        (parent,) = parents
+        found, held = ResultCotangents(index, len(parent.spec), bar), parent.bar
+        parent.bar = found if held is waiting else accumulate(held, found)
+
+    return step
 
 
 def strip_mask(bar: Any) -> Any:

@@ -1,7 +1,8 @@
 """Elementwise programs on a GPU, one kernel each, for the eager path: an op's value, or a whole rule of its derivative.
 
-Sizes are parameters of the kernel, so one kernel serves all shapes. Arguments are contiguous and of one shape, or
-repeat along its leading axes, as numbers and biases do; CuPy runs the program op by op where they are not.
+Sizes are parameters of the kernel, so one kernel serves all shapes. Arguments are of one shape, or repeat along its
+leading axes, as numbers and biases do; CuPy runs the program op by op where they are not. Arguments with gaps, or in
+another order, are copied first.
 """
 
 from __future__ import annotations
@@ -18,12 +19,11 @@ from ...ops.dispatch import apply
 from ...ops.forms import Cast
 from ...ops.op import Op
 from ...program.ir import Equation, Program, Symbol
-from ...program.run import run
 from ...program.stage import stage
 from ..target import UnlinkableCodeError
 from ..vocabulary import operation_dtype, value_dtype
 from .preamble import PREAMBLE
-from .runtime import link
+from .runtime import copies, link
 from .runtime.eager_launch import make_launch
 from .words import CudaValue, CudaWords, c_type
 
@@ -37,24 +37,13 @@ def bind_kernel(op: Op, specs: Sequence[Spec], static: dict[str, Any]) -> Functi
     if op.kernel is None or static or any(s.weak is not None for s in specs):
         return None
     program = stage(lambda *args: apply(op, *args), *specs)
-    launch = _find_launch(program)
-    if launch is None:
-        return None
-
-    def compute(*arrays: Any) -> Any:
-        return (launch(arrays) or run(program, arrays))[0]
-
-    return compute
+    launch = bind_program(program)
+    return None if launch is None else lambda *arrays: launch(arrays)[0]
 
 
-def bind_program(program: Program) -> Function | None:
-    """A program of elementwise ops as a function of arrays that launches one kernel and returns its results, the first
-    in memory that may be given as `out`; None if it is more than that.
-    """
-    launch = _find_launch(program)
-    if launch is None:
-        return None
-    return lambda arrays, out=None: launch(arrays, out) or run(program, arrays)
+def bind_concat(specs: Sequence[Spec], axis: int) -> Function | None:
+    """Arrays of these specs joined along an axis by one kernel; None if it is left to CuPy."""
+    return None if link.why_unavailable() else copies.bind_concat(specs, axis)
 
 
 def log_failure(op: Op, error: Exception) -> None:
@@ -62,7 +51,10 @@ def log_failure(op: Op, error: Exception) -> None:
     _LOG.warning("%s: its planned call failed, CuPy ran it: %s", op.name, error)
 
 
-def _find_launch(program: Program) -> Function | None:
+def bind_program(program: Program) -> Function | None:
+    """A program of elementwise ops as a function of arrays that launches one kernel and returns its results, the first
+    in memory that may be given as `out`; None if it is more than that.
+    """
     shape = _common_shape(program)
     if shape is None or link.why_unavailable() or not all(map(is_elementwise, program.equations)):
         return None
@@ -72,8 +64,9 @@ def _find_launch(program: Program) -> Function | None:
     results = [(shape, spec_of(o).dtype) for o in program.outputs]
     device = int(specs[0].device.partition(":")[2])
     text = _render_text(program, periods, "unsigned" if size < 1 << 31 else "unsigned long long")
+    sizes = (size, *(p for p in periods if p > 1))
     try:
-        return make_launch(text, _FUNCTION, device, (size, *(p for p in periods if p > 1)), len(specs), results)
+        return make_launch(text, _FUNCTION, device, sizes, len(specs), results, lay_out=copies.copy_contiguous)
     except UnlinkableCodeError as error:
         _LOG.warning("a kernel of eager ops cannot be compiled, CuPy runs them: %s", error)
         return None

@@ -13,6 +13,7 @@ import numpy as np
 from ....arrays.spec import make_spec
 from ....arrays.tensor import Tensor, wrap
 from ...target import ARRAY, ARRAYS, CONSTANT, RECORDED, TRACKED, UNTRACKED
+from .copies import copy_contiguous
 
 if TYPE_CHECKING:
     from .runner import CudaRunner
@@ -44,8 +45,8 @@ def make_direct_call(runner: CudaRunner, takes: int, results: int, marks: bytes)
         found = read(inputs)
         if type(found) is not tuple:
             return found
-        arrays, pointers, has_tensors = found
-        if can_repeat and not has_tensors:
+        arrays, pointers, has_tensors, is_copied = found
+        if can_repeat and not has_tensors and not is_copied:
             last = [weakref.ref(x) for x in arrays] if pointers == addresses else [], pointers.copy()
         outs = run(pointers)
         if outs is None:
@@ -62,17 +63,18 @@ def make_direct_call(runner: CudaRunner, takes: int, results: int, marks: bytes)
 
 
 def _make_reader(runner: CudaRunner, takes: int, marks: bytes) -> Callable[[Sequence[Any]], Any]:
-    """A function that returns the arrays of inputs, their addresses (of numbers of the host, their bytes) and whether
-    any is a tensor; or what the call returns if they are not what it takes.
+    """A function that returns the arrays of inputs, their addresses (of numbers of the host, their bytes), whether any
+    is a tensor and whether any was copied, as views with gaps are unless they are to be overwritten; or what the call
+    returns if they are not what it takes.
     """
     ndarray, device = runner.cupy.ndarray, runner.device_id
     contiguous = _contiguity_of(ndarray)
     specs = [make_spec(s.shape, s.dtype, s.device) for s in runner.specs]
     wanted = [(spec, spec.shape, spec.dtype, spec.device == "cpu") for spec in specs]
-    pattern = marks if takes == RECORDED else None
+    pattern, written = marks if takes == RECORDED else None, frozenset(runner.written)
 
     def read(inputs: Sequence[Any]) -> Any:
-        arrays, pointers, has_tensors, i = [], [], False, 0
+        arrays, pointers, has_tensors, is_copied, i = [], [], False, False, 0
         for x in inputs:
             spec, shape, dtype, is_of_host = wanted[i]
             known, mark = False, ARRAY
@@ -95,9 +97,12 @@ def _make_reader(runner: CudaRunner, takes: int, marks: bytes) -> Callable[[Sequ
             if not known and (is_of_host or x.shape != shape or x.dtype != dtype or data.device_id != device):
                 return False
             if (pointer := data.ptr) & 15 or not contiguous(x):
-                return False
+                if i - 1 in written:
+                    return False
+                arrays[-1] = x = copy_contiguous(x)
+                pointer, is_copied = x.data.ptr, True
             pointers.append(pointer)
-        return arrays, pointers, has_tensors
+        return arrays, pointers, has_tensors, is_copied
 
     return read
 

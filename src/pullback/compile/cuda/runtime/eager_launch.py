@@ -32,11 +32,12 @@ def make_launch(
     inputs: int,
     results: Sequence[tuple[tuple[int, ...], np.dtype[Any]]],
     grid: Sequence[int] | None = None,
-) -> Callable[..., list[Any] | None]:
+    lay_out: Callable[[Any], Any] | None = None,
+) -> Callable[..., list[Any]]:
     """A function of arrays that launches a kernel whose parameters are pointers to them, pointers to its results, and
-    sizes. It returns the results, of which the first may be given as memory to write to; None if an array is not
-    contiguous. `grid` are the sizes of the launch (`Driver.prepare_launch`); without them the first size is the number
-    of elements, over which a line of blocks walks.
+    sizes. It returns the results, of which the first may be given as memory to write to. Arrays that are not contiguous
+    go through `lay_out` first; without it the kernel knows how they lie. `grid` are the sizes of the launch
+    (`Driver.prepare_launch`); without them the first size is the number of elements, over which a line of blocks walks.
     """
     import cupy
 
@@ -50,19 +51,21 @@ def make_launch(
     current_stream, current_device = cupy.cuda.get_current_stream, cupy.cuda.runtime.getDevice
     take, *others = [ResultArrays(cupy, shape, t, math.prod(shape) * t.itemsize).take for shape, t in results]
 
-    def launch(arrays: Sequence[Any], out: Any = None) -> list[Any] | None:
+    def launch(arrays: Sequence[Any], out: Any = None) -> list[Any]:
         if current_device() != device:
             with cupy.cuda.Device(device):
                 return launch(arrays, out)
         parameters = of_thread.parameters
         values, i = parameters.values, 0
+        laid_out = []  # lives until the kernel is in the queue of its stream
         for x in arrays:
-            if not x._c_contiguous:  # what `x.flags` reads, in a tenth of the time
-                return None
+            if lay_out is not None and not x._c_contiguous:  # what `x.flags` reads, in a tenth of the time
+                x = lay_out(x)
+                laid_out.append(x)
             values[i] = x.data.ptr
             i += 1
         stream = current_stream().ptr
-        if out is None:
+        if out is None or not out._c_contiguous:
             out, values[i] = take(stream)
         else:
             values[i] = out.data.ptr
