@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.backends import copy_array, is_array
+from ..arrays.backends import array_class_of_gpus, copy_array, is_array
+from ..arrays.spec import Spec
 from ..arrays.tensor import Tensor, alias
 from ..arrays.value import Value
 from ..ops.elementwise import pointwise
 from ..ops.op import MaskedCotangent
+from ..ops.plans import bind_function
 
 
 class ResultCotangents:
@@ -65,6 +67,16 @@ def accumulate(held: Any, share: Any) -> Any:
     if type(held) is MaskedCotangent and type(share) is MaskedCotangent:
         return MaskedCotangent(pointwise.add(held.bar, share.bar), pointwise.logical_or(held.mask, share.mask))
     return pointwise.add(strip_mask(held), strip_mask(share))
+
+
+def adder_of(spec: Spec) -> Callable[[Any, Any], Any]:
+    """`accumulate` for cotangents of a spec; on a GPU one kernel, launched directly."""
+    if spec.device == "cpu":
+        return accumulate
+    add, kind = bind_function(pointwise.add.op, (spec, spec), {}), array_class_of_gpus()
+    return lambda held, share: (
+        add(held, share) if type(held) is kind and type(share) is kind else accumulate(held, share)
+    )
 
 
 def arrays_in(value: Any) -> Iterator[Any]:
