@@ -156,3 +156,37 @@ def test_donated_views_are_not_copied_behind_ones_back(gpu):
         a = cupy.asarray(np.arange(12.0).reshape(3, 4))
         found = step(a[:, 1:3])
         np.testing.assert_array_equal(found.get(), 2 * np.arange(12.0).reshape(3, 4)[:, 1:3])
+
+
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x.mT, lambda x: x[:, ::2], lambda x: pb.flip(x, axis=0)])
+def test_products_of_views_have_numpys_gradients_and_make_no_views(gpu, view, monkeypatch):
+    cupy, _ = gpu
+    a, b = RNG.normal(size=(3, 4, 4)), RNG.normal(size=(4, 5))
+    of_a = np.asarray(view(pb.tensor(a)))
+    seed = RNG.normal(size=(*of_a.shape[:-1], 5))
+    made = []
+    for method in ("transpose", "swapaxes", "reshape"):
+        own = getattr(cupy.ndarray, method)
+        monkeypatch.setattr(cupy.ndarray, method, lambda *args, own=own: (made.append(1), own(*args))[1])
+    for _ in range(6):
+        x, w = (pb.tensor(cupy.asarray(v), requires_grad=True) for v in (a, b))
+        y = view(x) @ w
+        bar = cupy.asarray(seed)
+        made.clear()
+        y.backward(bar)
+    np.testing.assert_allclose(w.grad.numpy(), np.einsum("bij,bik->jk", of_a, seed), rtol=1e-12)
+    wanted = pb.vjp(lambda x: view(x) @ b, a)[1](seed)[0]
+    np.testing.assert_allclose(x.grad.numpy(), wanted, rtol=1e-12)
+    assert not made or of_a.base is not None  # NumPy says which are views
+
+
+def test_a_view_of_a_view_that_is_none_is_made(gpu):
+    cupy, _ = gpu
+    a, b = RNG.normal(size=(3, 2, 4)), RNG.normal(size=(8, 3))
+    for _ in range(5):
+        x, w = (pb.tensor(cupy.asarray(v), requires_grad=True) for v in (a, b))
+        y = pb.reshape(pb.permute_dims(x, (0, 2, 1)), (3, 8)) @ w
+        pb.sum(y * y).backward()
+    flat = a.transpose(0, 2, 1).reshape(3, 8)
+    np.testing.assert_allclose(w.grad.numpy(), flat.T @ (2 * flat @ b), rtol=1e-12)
+    np.testing.assert_allclose(x.grad.numpy().transpose(0, 2, 1).reshape(3, 8), 2 * flat @ b @ b.T, rtol=1e-12)

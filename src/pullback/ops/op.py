@@ -143,7 +143,7 @@ class Op:
     `direct(*specs, **static)` gives the NumPy function of the arrays alone that computes the op's value with the least
     overhead; None: `value` with its parameters bound. What it gives serves a GPU too if it only calls a method of the
     array. `on_gpu(*specs, **static)` gives a function of a GPU's arrays that is quicker than `value`, which is asked
-    where it returns None.
+    where it returns None; that of a contraction takes `views` too (`bind_to_views` in `ops/binding.py`).
     """
 
     name: str

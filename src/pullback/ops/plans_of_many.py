@@ -10,8 +10,9 @@ from ..arrays.call_site import user_line
 from ..arrays.node import Node, PlannedCall
 from ..arrays.spec import Spec
 from ..arrays.tensor import Tensor
+from .binding import bind_function, converter
 from .op import Op, PartRule
-from .plans import CallPlan, bind_function, converter, keep_values, make_plan, specs_of_call
+from .plans import CallPlan, keep_values, make_plan, specs_of_call
 
 _getframe = sys._getframe
 

@@ -33,10 +33,10 @@ import numpy as np
 from ..arrays.backends import array_class_of_gpus
 from ..arrays.node import PlannedCall
 from ..arrays.spec import PLAIN_KINDS, Spec, make_spec, spec_of
+from ..ops.binding import bind_function, bind_to_views
 from ..ops.elementwise import pointwise
 from ..ops.lazy import lazy_function
 from ..ops.op import OUT, MaskedCotangent, PartRule, PullRule
-from ..ops.plans import bind_function
 from ..ops.reduce.reductions import fit_to_spec
 from ..ops.shape.reshaping import narrow
 from ..program.ir import Equation, Program, Symbol
@@ -44,6 +44,7 @@ from ..program.run import run
 from ..program.stage import stage
 from .cotangent_masks import fit_share
 from .cotangents import step_of_part
+from .view_folding import View, fold_views
 
 BackwardStep = Callable[[tuple[Any, ...], tuple[Any, ...], Any, Any], None]
 Accumulate = Callable[[Any, Any], Any]
@@ -268,12 +269,23 @@ def _render_text(program: Program, bars: int, parents: int, fed: Sequence[int], 
 def _render_equations(program: Program, bar: Symbol | None, called: dict[int, str], names: dict[str, Any]) -> list[str]:
     """A line for each equation; a ufunc writes into a temporary, or into `bar`, that is unused from there on."""
     equations = program.equations
+    folded = fold_views(program)
     last_use = {id(a): n for n, e in enumerate(equations) for a in e.args}
     last_use |= {id(r): len(equations) for r in program.outputs}
     own: set[int] = set()  # results in memory of their own, without views
     lines = []
     for n, equation in enumerate(equations):
         (result,), ufunc = equation.results, _find_ufunc(equation)
+        if id(result) in folded:
+            continue
+        sources = [folded.get(id(a), View(a, None)) for a in equation.args]
+        if any(view is not None for _, view in sources):
+            names[f"f{n}"] = bind_to_views(
+                equation.op, [spec_of(a) for a in equation.args], equation.static, [view for _, view in sources]
+            )
+            called[id(result)] = f"t{n}"
+            lines.append(f"    t{n} = f{n}({', '.join(called[id(source)] for source, _ in sources)})")
+            continue
         args = [called[id(a)] if isinstance(a, Symbol) else _bind_constant(a, equation, names) for a in equation.args]
         reuse: list[str] = []
         if ufunc is None:

@@ -12,9 +12,9 @@ from ..arrays.backends import array_class_of_gpus, copy_array, is_array
 from ..arrays.spec import Spec
 from ..arrays.tensor import Tensor, alias
 from ..arrays.value import Value
+from ..ops.binding import bind_function
 from ..ops.elementwise import pointwise
 from ..ops.op import MaskedCotangent
-from ..ops.plans import bind_function
 
 
 class ResultCotangents:
