@@ -24,7 +24,7 @@ from ..target import UnlinkableCodeError
 from ..vocabulary import operation_dtype, value_dtype
 from .preamble import PREAMBLE
 from .runtime import copies, link
-from .runtime.eager_launch import make_launch
+from .runtime.eager_launch import KernelLaunch, make_launch
 from .words import CudaValue, CudaWords, c_type
 
 Function = Callable[..., Any]
@@ -37,8 +37,8 @@ def bind_kernel(op: Op, specs: Sequence[Spec], static: dict[str, Any]) -> Functi
     if op.kernel is None or static or any(s.weak is not None for s in specs):
         return None
     program = stage(lambda *args: apply(op, *args), *specs)
-    launch = bind_program(program)
-    return None if launch is None else lambda *arrays: launch(arrays)[0]
+    launch = _find_launch(program)
+    return None if launch is None else launch.compute
 
 
 def bind_concat(specs: Sequence[Spec], axis: int) -> Function | None:
@@ -55,6 +55,11 @@ def bind_program(program: Program) -> Function | None:
     """A program of elementwise ops as a function of arrays that launches one kernel and returns its results, the first
     in memory that may be given as `out`; None if it is more than that.
     """
+    launch = _find_launch(program)
+    return None if launch is None else launch.run
+
+
+def _find_launch(program: Program) -> KernelLaunch | None:
     shape = _common_shape(program)
     if shape is None or link.why_unavailable() or not all(map(is_elementwise, program.equations)):
         return None

@@ -112,7 +112,7 @@ def _make_launch(x: Spec, axis: tuple[int, ...], keepdims: bool) -> Callable[[An
     except UnlinkableCodeError as error:
         _LOG.warning("sums of eager ops cannot be compiled, CuPy runs them: %s", error)
         return None
-    return lambda array: launch((array,))[0]
+    return launch.compute
 
 
 def _types_text(dtype: np.dtype[Any]) -> str:

@@ -16,7 +16,7 @@ from ....arrays.backends import is_device_array
 from ....arrays.spec import Spec
 from ....ops.plans import new_table
 from ...target import UnlinkableCodeError
-from .eager_launch import make_launch
+from .eager_launch import KernelLaunch, make_launch
 
 #: A word of each size that kernels move.
 _WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "unsigned long long"}
@@ -32,11 +32,6 @@ _WALK = """
   for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {"""
 
 
-def as_contiguous(x: Any) -> Any:
-    """An array of a GPU itself if it is contiguous, else a copy, which CuPy makes where there is no kernel for it."""
-    return x if x._c_contiguous else copy_contiguous(x)
-
-
 def copy_contiguous(x: Any) -> Any:
     """A contiguous copy of an array of a GPU, on its device."""
     key = x.shape, x.strides, x.dtype, x.data.device_id
@@ -46,7 +41,7 @@ def copy_contiguous(x: Any) -> Any:
         if len(_copies) >= _MAX_COPIES:
             _copies.clear()
         launch = _copies[key] = _make_copy(x) if is_device_array(x) else None
-    return x.copy(order="C") if launch is None else launch((x,))[0]
+    return x.copy(order="C") if launch is None else launch.compute(x)
 
 
 def bind_concat(specs: Sequence[Spec], axis: int) -> Callable[..., Any] | None:
@@ -60,15 +55,16 @@ def bind_concat(specs: Sequence[Spec], axis: int) -> Callable[..., Any] | None:
     ends = [sum(s.shape[axis] for s in specs[: i + 1]) * inner for i in range(len(specs))]
     shape = (*first.shape[:axis], sum(s.shape[axis] for s in specs), *first.shape[axis + 1 :])
     device = int(first.device.partition(":")[2])
-    launch = _link(_render_concat(len(specs), first.dtype.itemsize), device, (size, *ends), len(specs), shape, first)
-    return None if launch is None else lambda *arrays: launch([as_contiguous(x) for x in arrays])[0]
+    text = _render_concat(len(specs), first.dtype.itemsize)
+    launch = _link(text, device, (size, *ends), len(specs), shape, first, copy_contiguous)
+    return None if launch is None else launch.compute
 
 
 def _can_move(dtype: Any, size: int) -> bool:
     return dtype.itemsize in _WORDS and 0 < size < _MAX_SIZE
 
 
-def _make_copy(x: Any) -> Callable[..., Any] | None:
+def _make_copy(x: Any) -> KernelLaunch | None:
     if not _can_move(x.dtype, x.size):
         return None
     axes = _merge_axes(x.shape, [s // x.dtype.itemsize for s in x.strides])
@@ -90,10 +86,16 @@ def _merge_axes(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int,
 
 
 def _link(
-    text: str, device: int, numbers: Sequence[int], inputs: int, shape: tuple[int, ...], like: Any
-) -> Callable[..., Any] | None:
+    text: str,
+    device: int,
+    numbers: Sequence[int],
+    inputs: int,
+    shape: tuple[int, ...],
+    like: Any,
+    lay_out: Callable[[Any], Any] | None = None,
+) -> KernelLaunch | None:
     try:
-        return make_launch(text, "move", device, numbers, inputs, [(shape, like.dtype)])
+        return make_launch(text, "move", device, numbers, inputs, [(shape, like.dtype)], lay_out=lay_out)
     except UnlinkableCodeError as error:
         _LOG.warning("copies cannot be compiled, CuPy makes them: %s", error)
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,15 @@ class _OfThread(threading.local):
         self.parameters = Parameters([*[0] * pointers, *sizes])
 
 
+class KernelLaunch(NamedTuple):
+    """A kernel as functions of arrays: `run(arrays, out)` returns the results, the first of them in memory that may be
+    given; `compute(*arrays)` returns the only one.
+    """
+
+    run: Callable[..., list[Any]]
+    compute: Callable[..., Any]
+
+
 def make_launch(
     text: str,
     name: str,
@@ -33,11 +42,11 @@ def make_launch(
     results: Sequence[tuple[tuple[int, ...], np.dtype[Any]]],
     grid: Sequence[int] | None = None,
     lay_out: Callable[[Any], Any] | None = None,
-) -> Callable[..., list[Any]]:
-    """A function of arrays that launches a kernel whose parameters are pointers to them, pointers to its results, and
-    sizes. It returns the results, of which the first may be given as memory to write to. Arrays that are not contiguous
-    go through `lay_out` first; without it the kernel knows how they lie. `grid` are the sizes of the launch
-    (`Driver.prepare_launch`); without them the first size is the number of elements, over which a line of blocks walks.
+) -> KernelLaunch:
+    """A launch of a kernel whose parameters are pointers to arrays, pointers to its results, and sizes. Arrays that are
+    not contiguous go through `lay_out` first; without it the kernel knows how they lie. `grid` are the sizes of the
+    launch (`Driver.prepare_launch`); without them the first size is the number of elements, over which a line of blocks
+    walks.
     """
     import cupy
 
@@ -77,4 +86,20 @@ def make_launch(
         launch_on(stream, parameters.address)
         return outs
 
-    return launch
+    def compute(*arrays: Any) -> Any:
+        # as above, for the most frequent case
+        if current_device() != device:
+            return launch(arrays)[0]
+        parameters = of_thread.parameters
+        values, i = parameters.values, 0
+        for x in arrays:
+            if not x._c_contiguous and lay_out is not None:
+                return launch(arrays)[0]
+            values[i] = x.data.ptr
+            i += 1
+        stream = current_stream().ptr
+        out, values[i] = take(stream)
+        launch_on(stream, parameters.address)
+        return out
+
+    return KernelLaunch(launch, compute)
