@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .driver import Parameters, find_driver
+from .driver import Driver, Parameters, find_driver
 from .recycling import ResultArrays
 
 _THREADS = 256
@@ -22,6 +23,19 @@ class _OfThread(threading.local):
 
     def __init__(self, pointers: int, sizes: Sequence[int]) -> None:
         self.parameters = Parameters([*[0] * pointers, *sizes])
+
+
+#: Functions that were loaded before, by their text, for each driver.
+_functions: weakref.WeakKeyDictionary[Driver, dict[str, Any]] = weakref.WeakKeyDictionary()
+
+
+def _find_function(driver: Driver, text: str, name: str) -> Any:
+    """The only function of a text, which serves all shapes."""
+    known = _functions.setdefault(driver, {})
+    if text not in known:
+        module, _ = driver.load_module(text, False)
+        known[text] = driver.find_function(module, name, 0)
+    return known[text]
 
 
 class KernelLaunch(NamedTuple):
@@ -52,8 +66,7 @@ def make_launch(
 
     driver = find_driver(device)
     with cupy.cuda.Device(device):
-        module, _ = driver.load_module(text, False)
-        function = driver.find_function(module, name, 0)
+        function = _find_function(driver, text, name)
     grid = grid or (min(-(-sizes[0] // _THREADS), _MAX_BLOCKS), 1, 1, _THREADS, 1, 1, 0)
     of_thread = _OfThread(inputs + len(results), sizes)
     launch_on = driver.prepare_launch(function, grid)
