@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.backends import is_device_array
 from ...arrays.spec import Spec, spec_of
 from ...ops.dispatch import apply
 from ...ops.forms import Cast
 from ...ops.op import Op
+from ...ops.plans import new_table
 from ...program.ir import Equation, Program, Symbol
 from ...program.stage import stage
 from ..target import UnlinkableCodeError
@@ -29,6 +31,9 @@ from .words import CudaValue, CudaWords, c_type
 
 Function = Callable[..., Any]
 _FUNCTION = "elementwise"
+#: Kernels that were asked for outside of plans, by op and specs.
+_kernels: Any = new_table()
+_MAX_KERNELS = 1 << 12
 _LOG = logging.getLogger("pullback")
 
 
@@ -49,6 +54,20 @@ def bind_concat(specs: Sequence[Spec], axis: int) -> Function | None:
 def log_failure(op: Op, error: Exception) -> None:
     """Say that a planned call of an op failed where CuPy's own did not."""
     _LOG.warning("%s: its planned call failed, CuPy ran it: %s", op.name, error)
+
+
+def compute_kernel(op: Op, arrays: Sequence[Any]) -> Any:
+    """The value of an elementwise op on arrays of a GPU by its kernel; None if it has none for them."""
+    if not all(map(is_device_array, arrays)):
+        return None
+    specs = [spec_of(x) for x in arrays]
+    key = op.name, *specs
+    if key not in _kernels:
+        if len(_kernels) >= _MAX_KERNELS:
+            _kernels.clear()
+        _kernels[key] = bind_kernel(op, specs, {})
+    found = _kernels[key]
+    return None if found is None else found(*arrays)
 
 
 def bind_program(program: Program) -> Function | None:
