@@ -22,7 +22,7 @@ from ..loop_ir import Buffer, Kernel, KernelLine, Layout, Step, Store, contiguou
 from ..target import Target
 from ..vocabulary import Weigher, is_half, operation_dtype
 from .axes import Axes, all_axes, axes_by_stride, layout_in_order, position_in_domain, strides_on_domain
-from .half_values import round_argument, rounded_line, unrounded_line
+from .half_values import line_to_store, round_argument, round_widened, rounded_line, selects
 from .recomputation import Recomputation
 from .views import view_layouts
 
@@ -102,11 +102,14 @@ class Fuser:
         # a cast that does not round takes its argument as it is
         is_narrow = is_half(computed) and e.op.kernel is not None
         kernel = e.op.kernel or (lambda k, x: x)
+        is_selected = not is_narrow and selects(e.op, out, len(e.args))
 
         def make(args: tuple[KernelLine, ...], phase: int) -> KernelLine:
             axes = frozenset().union(*(a.axes for a in args))
             if is_narrow:
                 args = tuple(round_argument(a, computed, out) for a in args)
+            elif is_selected:
+                args = tuple(map(round_widened, args))
             return KernelLine("apply", out.dtype, axes, phase, args, kernel, computed, weight=weight, label=e.op.name)
 
         return make
@@ -356,7 +359,7 @@ class Fuser:
         self, step: int, line: KernelLine, axes: Axes, layout: Layout, word: str = "", points: int = 0
     ) -> None:
         kernel = self.kernel(step)
-        line = unrounded_line(line, layout.buffer.dtype)
+        line = line_to_store(line, layout.buffer.dtype, word)
         kernel.stores.append(
             Store(line, layout.buffer, strides_on_domain(kernel, axes, layout), layout.offset, word, points=points)
         )

@@ -7,9 +7,15 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import Spec, make_spec
+from ...ops.op import Op
 from ..loop_ir import KernelLine, phase_after
 from ..target import Target
-from ..vocabulary import is_half, value_dtype
+from ..vocabulary import half_dtype, is_half, value_dtype, words_of
+
+#: Words that return one of their arguments, up to its sign.
+SELECTING = frozenset((
+    "maximum", "minimum", "fmax", "fmin", "select", "relu", "positive", "negative", "abs", "stop_gradient", "constant",
+))  # fmt: skip
 
 
 def rounded_line(line: KernelLine, dtype: np.dtype[Any]) -> KernelLine:
@@ -19,10 +25,31 @@ def rounded_line(line: KernelLine, dtype: np.dtype[Any]) -> KernelLine:
     return line if is_rounded else KernelLine("cast", dtype, line.axes, phase_after((line,)), (line,), label="round")
 
 
-def unrounded_line(line: KernelLine, dtype: np.dtype[Any]) -> KernelLine:
-    """A line to store in a dtype: the store rounds, so that a cast to that dtype need not."""
+def round_widened(line: KernelLine) -> KernelLine:
+    """Of a half value that was widened, the number that it has in memory; any other line as it is.
+
+    Such numbers are stored, selected and compared: a value equals itself whether it was widened before or after it was
+    stored, and a maximum one of its elements.
+    """
+    if line.kind != "cast" or line.narrow or not line.args[0].narrow:
+        return line
+    source = rounded_line(line.args[0], half_dtype(line.args[0].narrow))
+    if source is line.args[0]:
+        return line
+    return KernelLine("cast", line.dtype, line.axes, phase_after((source,)), (source,), label=line.label)
+
+
+def selects(op: Op, out: Spec, count: int) -> bool:
+    """Whether an elementwise op compares its arguments, or returns one of them."""
+    return op.kernel is not None and (out.dtype.kind == "b" or words_of(op, count) <= SELECTING)
+
+
+def line_to_store(line: KernelLine, dtype: np.dtype[Any], word: str = "") -> KernelLine:
+    """A line to store in a dtype, or to be folded there. The store rounds, so that a cast to that dtype need not."""
     is_cast = line.kind == "cast" and line.narrow == dtype.name
-    return line.args[0] if is_cast and line.args[0].dtype == line.dtype else line
+    if is_cast and line.args[0].dtype == line.dtype:
+        return line.args[0]
+    return line if word in ("add", "multiply") else round_widened(line)
 
 
 def round_argument(line: KernelLine, dtype: np.dtype[Any], out: Spec) -> KernelLine:
