@@ -46,14 +46,16 @@ def is_native(rule: Rule, tensors: Sequence[Any], params: Any) -> bool:
         return False
     specs = [spec_of(p) for p in tensors if type(p) is Tensor]
     devices = {s.device for s in specs}
-    if len(specs) < len(tensors) or len(devices) != 1 or not all(s.dtype in _DTYPES and s.size for s in specs):
+    if len(specs) < len(tensors) or len(devices) != 1 or not all(s.dtype in _DTYPES for s in specs):
+        return False
+    if not all(trainable_mask(params)):
         return False
     if devices != {"cpu"}:
-        return not rule.joint_folds and not _why_no_cuda()
+        return not rule.joint_folds and all(s.size for s in specs) and not _why_no_cuda()
     if not has_llvm() or not is_abi_supported():
         return False
     # a sum over parameters of two dtypes would be two sums
-    return all(trainable_mask(params)) and not (rule.joint_folds and len({s.dtype for s in specs}) > 1)
+    return not (rule.joint_folds and len({s.dtype for s in specs}) > 1)
 
 
 def make_native_step(
