@@ -284,3 +284,16 @@ def test_a_maximum_equals_its_element_wherever_both_are_widened(target):
     for found, wanted in zip(equal, (wide == top[:, None], top == wide.T, wide == top[:, None]), strict=False):
         np.testing.assert_array_equal(found, wanted)
     assert equal[3].all()
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_the_last_element_of_a_row_is_stored_alone(dtype):
+    """One more than a vector has: what lies behind is left as it is."""
+
+    def f(x):
+        y = pb.nn.softmax(x, axis=-1)
+        return pb.concat([y, pb.cos(y)])
+
+    x = drawn(dtype, 17)
+    found, wanted = (np.asarray(a).astype("float32") for a in (pb.jit(f)(x), f(x)))
+    np.testing.assert_allclose(found, wanted, atol=2 * EPSILON[dtype])
