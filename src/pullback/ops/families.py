@@ -211,6 +211,7 @@ def general(
     meet: Callable[..., None] | None = None,
     direct: FormulaFunction | None = None,
     autocast: str = "",
+    effects: Effects = PURE,
 ) -> Op:
     """An op that states both derivatives; without them its results carry none (integers, booleans). Where the pulls
     of its arguments share most of their work, `joint` computes them together. `args` names the arrays where the
@@ -225,7 +226,7 @@ def general(
         batch=batch, samples=samples, wide_value=True, wide_rules=True,
         differentiable=push is not None, rearranges=rearranges, form=form,
         joint=None if joint is None else as_formula(joint), statics=statics or {}, meet=meet, direct=direct,
-        autocast=autocast,
+        autocast=autocast, effects=effects,
     )  # fmt: skip
     return register(op)
 
