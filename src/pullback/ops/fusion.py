@@ -234,7 +234,7 @@ class Whole:
 
 def cast_whole(autocast: str, name: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A decorator of a function of several ops: under `pb.autocast` its arguments are cast, and its ops run as they
-    are. `name` is what users call it, if it is another one.
+    are. `name` is what users call it, if not by its own name.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:

@@ -22,8 +22,9 @@ from ..graph.builder_lines import GraphValue
 from ..nn.module import trainable_mask
 from ..ops.dispatch import as_value
 from ..ops.elementwise import pointwise
+from ..ops.fusion import cast_whole
 from ..settings import modes, override_modes
-from .leaves import add_update, is_half, split_by_structure, widen, zero_step_count
+from .leaves import add_update, is_half, keep_autocast, split_by_structure, widen, zero_step_count
 
 
 class State(NamedTuple):
@@ -83,7 +84,8 @@ class Rule:
         """What to add to the parameters, and the next state. Some rules want more by name: `value=` (the loss),
         `value_and_grad=` (a function of parameters), `batch=` (what a model is called with).
         """
-        if modes().autocast is not None and not any(map(callable, extra.values())):  # those are the user's functions
+        if modes().autocast is not None:
+            extra = keep_autocast(extra)
             with override_modes(autocast=None):
                 return self.update(grads, state, params, **extra)
         leaves, structure = flatten(params)
@@ -201,6 +203,7 @@ def _matching_values(structure: Any, tree: Any, values: list[Any], what: str, no
     return given
 
 
+@cast_whole("promote")
 def apply_updates(params: Any, updates: Any) -> Any:
     """The parameters after a step: `params + updates`, leaf by leaf, each in its own dtype. Of half types the sum is
     computed in float32, as the updates are, and rounded once.

@@ -163,8 +163,8 @@ def mean(
     """
     if dim is not None or keepdim is not None:
         refuse_keywords(mean, dim=dim, keepdim=keepdim)
-    is_plain = type(x) is Tensor and x.spec.plain is not None and not x.spec.half and dtype is where is out is None
-    if is_plain and modes().autocast is None:
+    simple = type(x) is Tensor and x.spec.plain is not None and not x.spec.half and dtype is where is out is None
+    if simple and modes().autocast is None:
         total = sum(x, axis=axis, keepdims=keepdims)
         if total.spec.plain is not None and total.value.size:
             return _caller_divide(total, x.value.size // total.value.size)
@@ -176,7 +176,7 @@ def mean(
 _caller_divide = function_at_depth(pointwise.divide.op, 2)
 
 
-@cast_whole("high", "mean")
+@cast_whole("high", name="mean")
 @attributed_to_caller
 def _mean_general(x: Any, axis: Any, dtype: Any, keepdims: bool, where: Any) -> Any:
     x = as_value(x)

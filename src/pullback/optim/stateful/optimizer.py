@@ -15,6 +15,7 @@ from ...ops.concrete import is_concrete
 from ...ops.placement import move
 from ...public_names import explain_missing_attributes
 from ...settings import enable_grad, modes, override_modes, uses_native_code
+from ..leaves import keep_autocast
 from ..rule import Rule
 from .parameter_groups import ParameterGroup, make_groups, untracked_value
 
@@ -184,7 +185,8 @@ class Optimizer:
         """Step by given gradients, or by those of the parameters; where `accept` holds, if it is given. All groups are
         computed, or checked, before any tensor changes, so that an error leaves everything as it was.
         """
-        if modes().autocast is not None and "value_and_grad" not in extra:  # which runs the user's function
+        if modes().autocast is not None:
+            extra = keep_autocast(extra)
             with override_modes(autocast=None):
                 self._apply(grads, extra, accept)
             return

@@ -20,6 +20,7 @@ from ...arrays.trees import flatten, map_tree
 from ...errors import ArgumentError
 from ...ops.dispatch import as_value
 from ...ops.elementwise import pointwise
+from ...ops.fusion import cast_whole
 from ..leaves import cast_like, widen, zero_step_count, zero_update
 from ..rule import LOSS_SCALE, Rule, State, check_rule, check_state_pair, find_loss_scales
 from .conditional import step_if_finite
@@ -76,12 +77,14 @@ def initial_scale(settings: ScaleSettings, device: str) -> tuple[Any, Any]:
     return xp.full((), settings.init_scale, np.float32), xp.zeros((), np.int32)
 
 
+@cast_whole("promote")
 def multiply_scale(loss: Any, scale: Any) -> Any:
     """A loss times the scale; one of a half type in float32, which has the range for it."""
     wide = widen(as_value(loss))
     return pointwise.multiply(wide, cast_like(scale, wide))
 
 
+@cast_whole("promote")
 def divide_scale(gradient: Any, scale: Any) -> Any:
     """A gradient of a scaled loss without the scale; one of a half type in float32, or it would underflow again."""
     wide = widen(as_value(gradient))
