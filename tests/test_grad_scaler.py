@@ -446,6 +446,12 @@ def test_rules_that_would_see_scaled_gradients_are_refused():
     with pytest.raises(pb.errors.ArgumentError, match="never shrink"):
         optim.apply_if_finite(scaled).init(w)
     optim.chain(scaled, optim.freeze(False)).init(w)
+    (p,) = weights([1.0])
+    scaler, opt = pb.amp.GradScaler(), optim.Optimizer(optim.chain(scaled), [p])
+    scaler.scale(pb.sum(p)).backward()
+    for method in (scaler.unscale_, scaler.step):
+        with pytest.raises(pb.errors.ArgumentError, match="done twice"):
+            method(opt)
 
 
 def test_a_skipped_step_leaves_schedules_and_masters_as_they_were():

@@ -264,6 +264,11 @@ class GradScaler:
         """The first visit of an optimizer since the last update."""
         if not isinstance(optimizer, Optimizer):
             raise ArgumentError(f"{what}: wants an optimizer, such as pb.optim.Adam(params), got {optimizer!r}.")
+        if any(group.unscales for group in optimizer.groups):
+            raise ArgumentError(
+                f"{what}: the rule of this optimizer undoes a loss scale itself, which would be done twice.\n"
+                "  Use a GradScaler, or pb.optim.scaled with pb.optim.scale_loss."
+            )
         if id(optimizer) in self._visits:
             raise GraphError(f"{what}: the gradients of this optimizer are unscaled already since the last update.")
         mine = {id(p): name for name, p in named_parameters(optimizer)}
