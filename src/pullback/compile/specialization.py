@@ -37,7 +37,7 @@ from .lazy import lazy
 from .pipeline import is_variable_set
 from .reference.check import CHECK
 from .schedule.memory_budget import CallMemory, memory_of
-from .stage.arguments import ArgumentPlan
+from .stage.arguments import Flattener
 from .stage.captures import as_native_contiguous, hoist_captures, native_spec
 from .stage.closure import ClosureSnapshot
 from .stage.closure_walk import snapshot_closure
@@ -101,7 +101,7 @@ class Specialization:
             self.after.forget(places)
         self.specs = [s.spec for s in self.staged.inputs]
         self._donated_inputs = donated
-        self.plan: ArgumentPlan | None = None
+        self.flatten: Flattener | None = None
         self.count = len(self.staged.outputs) - sum(state.count for state in self.states)
         self.finish = _make_finisher(self.structure, self.count)
         self.codes = jitted.codes
@@ -224,7 +224,7 @@ class Specialization:
     @property
     def has_fast_path(self) -> bool:
         """Whether later calls go to native code without the tree package."""
-        return self.plan is not None and self.is_prepared
+        return self.flatten is not None and self.is_prepared
 
     def _find_runner(self) -> Runner:
         """The runner of an equal program, such as that from before a captured array was overwritten; else a new one."""
