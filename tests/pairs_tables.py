@@ -197,7 +197,7 @@ REASONS = [
 FAULTS: list[Fault] = []
 
 #: Features that are to come: once the package has them, the matrix must.
-NOT_YET = ("autocast",)
+NOT_YET = ("all_reduce",)
 
 #: Public names that are no ops and no features, and why.
 NO_FEATURES = {
@@ -206,7 +206,9 @@ NO_FEATURES = {
     "CheckReport": "what gradcheck returns",
     "Checkpoints": "files of a training in a directory; what save and load do to a value is in the matrix",
     "Device": "the name of a device",
+    "Policy": "autocast for modules (tests/test_autocast.py)",
     "Spec": "a shape and a dtype",
+    "amp": "a namespace of tools; what they do rests on autocast, which is in the matrix",
     "asarray": "makes a value",
     "certify": "runs all transforms on a function itself, in minutes; gradcheck stands for it here",
     "cuda": "facts about GPUs; on one, the tests of the GPU run",

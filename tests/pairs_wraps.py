@@ -276,6 +276,20 @@ def recording_by_flag() -> Iterator[None]:
         yield
 
 
+def lowered(f: Program, world: World) -> Program:
+    """Float64 keeps its dtype. A product of float32 beside the program runs in bfloat16, with its derivatives, and
+    counts for nothing."""
+
+    def program(x: Any) -> Any:
+        with pb.autocast("bfloat16"):
+            y = f(x)
+            low = pb.matmul(pb.astype(x, "float32"), np.eye(SHAPE[0], dtype="float32"))
+            assert low.dtype == pb.bfloat16, f"autocast: a product of float32 ran in {low.dtype}"
+            return y + 0.0 * pb.astype(low, "float64")
+
+    return program
+
+
 def checkpoint(
     name: str, *covers: str, program: Callable[[Program], Program] = lambda f: f, like: str = "", **options: Any
 ) -> Wrap:
@@ -295,6 +309,7 @@ WRAPS = [
     context("native", lambda: pb.native(False), "native", like="enable_grad"),
     context("disable_jit", lambda: pb.disable_jit(), "disable_jit", like="enable_grad"),
     Wrap("debug_print", printed, covers=("debug",)),
+    Wrap("autocast", lowered, covers=("autocast",)),
     checkpoint("checkpoint", "checkpoint"),
     checkpoint("checkpoint_verify", verify=True),
     checkpoint("checkpoint_nothing", "save_nothing", policy=pb.save_nothing, like="checkpoint"),

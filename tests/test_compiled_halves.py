@@ -145,6 +145,26 @@ def test_values_that_are_compared_are_rounded(target):
     assert (np.count_nonzero(np.asarray(slopes), axis=1) >= 1).all()
 
 
+@pytest.mark.parametrize("dtype", HALVES)
+def test_what_steps_sees_rounded_numbers(target, dtype):
+    """Just below a whole number, which rounding makes it: truths, whole numbers and steps do not depend on what shares
+    a kernel, also where the sum was widened meanwhile.
+    """
+    x = np.full(3, 3, getattr(pb, dtype))
+    y = np.full(3, -EPSILON[dtype] / 8, x.dtype)
+    functions = [
+        lambda h: h.astype("int32"),
+        lambda h: pb.floor(h),
+        lambda h: h == 3,
+        lambda h: h.astype("float32") < 3,
+        lambda h: h.astype("float64").astype("float32") == 3,
+        lambda h: h.astype("float32"),
+    ]
+    found = pb.jit(lambda x, y: [f(x + y) for f in functions])(x, y)
+    for mine, f in zip(found, functions, strict=True):
+        np.testing.assert_array_equal(np.asarray(mine), np.asarray(f(pb.tensor(x) + y)))
+
+
 def rows(x):
     """Light kernels over rows of bfloat16: sums, extremes, several passes, and nothing but elements."""
     return pb.sum(x, axis=1), pb.max(x * 2, axis=1), x * 2 + 1, pb.sum(x * x), pb.nn.layer_norm(x)

@@ -214,7 +214,8 @@ class Jitted(Generic[P, R]):
         # the hot path needs arguments that are plain containers of arrays
         if entry.plan is None and not kwargs and not static:
             entry.plan = plan_arguments(args)
-        self.last = entry
+        # nor does it cast: of two tensors of one spec, a module's policy may cast the one that is its parameter
+        self.last = entry if casting is None or casting.parameters is None else None
         found = entry.call_with_states(values) if entry.states else entry.direct(values)
         return unflatten(entry.structure, entry.run(values) if found is None else found)
 

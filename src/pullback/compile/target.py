@@ -76,6 +76,8 @@ class Limits:
     max_batch_axes: int = 1
     #: Dtypes in which products read the patches of a convolution where they are in its grid: nothing is laid out.
     patchless_dtypes: frozenset[str] = frozenset()
+    #: Whether two rounds of a loop are lowered as one where a product's factor is overwritten by what follows it.
+    doubles_rounds: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -368,6 +368,9 @@ def common_device(name: str, specs: Sequence[Spec]) -> str:
 
 def _pointwise_spec(name: str, ufunc: str | None, dtype: str) -> FormulaFunction:
     def spec(*specs: Spec, **static: Any) -> Spec:
+        for s in specs:
+            if s.dtype.char in FLOAT8_CODES:
+                raise float8_error(name, s.dtype)
         shape = broadcast_shape(name, *(s.shape for s in specs))
         return make_spec(shape, _result_dtype(name, ufunc, dtype, specs), common_device(name, specs))
 

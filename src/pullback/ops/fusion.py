@@ -232,13 +232,13 @@ class Whole:
         WHOLES.setdefault(name, self)
 
 
-def cast_whole(autocast: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def cast_whole(autocast: str, name: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A decorator of a function of several ops: under `pb.autocast` its arguments are cast, and its ops run as they
-    are.
+    are. `name` is what users call it, if not by its own name.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
-        whole = Whole(function.__name__, autocast)
+        whole = Whole(name or function.__name__, autocast)
 
         @functools.wraps(function)
         def decided(*args: Any, **kwargs: Any) -> Any:

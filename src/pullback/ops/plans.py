@@ -22,7 +22,7 @@ from ..arrays.protect import as_immutable
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor
 from ..settings import COMMON_MODES, INFERENCE, PLAIN, UNRECORDED, Modes, modes
-from .dispatch import compute, compute_in_single
+from .dispatch import compute, compute_half
 from .lazy import lazy_function
 from .op import BOTH, OUT, PURE, SECOND, Op, StaticMark, is_any_half
 
@@ -154,8 +154,8 @@ def bind_function(op: Op, specs: Sequence[Spec], static: dict[str, Any]) -> Call
     device = next((s.device for s in specs if s.weak is None), "cpu")
     if device != "cpu":
         return _bind_on_gpu(op, specs, static, device)
-    if op.wide_value and is_any_half(specs):
-        return partial(compute_in_single, op, np, **static)
+    if is_any_half(specs) and (op.wide_value or (op.ufunc is not None and any(s.is_large_half for s in specs))):
+        return partial(compute_half, op, np, **static)
     if op.direct is not None and (found := op.direct(*specs, **static)) is not None:
         return found  # type: ignore[no-any-return]
     if op.ufunc is not None:
@@ -192,7 +192,7 @@ def _find_direct_on_gpu(op: Op, specs: Sequence[Spec], static: dict[str, Any], c
     if has_half and op.ufunc is not None:
         return lambda *arrays: compute(op, arrays, static)  # which knows how CuPy promotes bfloat16
     wide = op.wide_value and has_half
-    value = partial(compute_in_single, op, cupy, **static) if wide else partial(op.value, cupy, **static)
+    value = partial(compute_half, op, cupy, **static) if wide else partial(op.value, cupy, **static)
     quick = None if op.on_gpu is None else op.on_gpu(*specs, **static)
     if quick is not None:
         return lambda *arrays: value(*arrays) if (found := quick(*arrays)) is None else found

@@ -106,8 +106,12 @@ struct float16_ {
 };
 """
 
-#: What is folded, by one thread, by a warp or part of one, and by a block; always in the same order.
+#: What is folded, by one thread, by a warp or part of one, and by a block; always in the same order. At a barrier the
+#: first N threads of a block wait for each other.
 _FOLDS = """
+// ptx
+template <int N> __device__ __forceinline__ void barrier_() { asm volatile("bar.sync 1, %0;" ::"n"(N) : "memory"); }
+// end of ptx
 template <class T, int N> struct alignas(sizeof(T) * N) Vec { T v[N]; };
 struct add_ { template <class T> static __device__ T of(T a, T b) {
   using U = typename wrapping_<T>::type; return (T)((U)a + (U)b); } };
@@ -124,7 +128,7 @@ template <class Op, int N, class T> __device__ T fold_warp_(T x) {
 template <class Op, int N, class T> __device__ T fold_block_(T x, T* shared) {
   x = fold_warp_<Op, 32>(x);
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
-  __syncthreads();
+  barrier_<N>();
   T all = shared[0];
   for (int i = 1; i < N / 32; ++i) all = Op::of(all, shared[i]);
   return all;

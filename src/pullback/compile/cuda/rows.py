@@ -80,7 +80,7 @@ def _render_step(
     for e in program.equations:
         if e.results[0].spec.shape:
             known[id(e.results[0])] = render_equation(words, e, known)
-    count, stores, replaced = len(rows), [], []
+    count, stores, replaced, stayed = len(rows), [], [], []
     for out, place in donated.items():
         value = _value_of(words, program.outputs[out], program.inputs[place].spec, known)
         if place < count:
@@ -88,11 +88,18 @@ def _render_step(
         else:
             dtype = c_type(program.inputs[place].spec.dtype)
             replaced.append(f"*({dtype}*)(after + {place - count}) = {value};")
+            stayed.append(f"after[{place - count}] = numbers[{place - count}];")
     new_line = "\n    "
     return f"""
 extern "C" __global__ void __launch_bounds__({_THREADS}) step(
     const unsigned long long* table, unsigned long long rows, const unsigned long long* numbers,
-    unsigned long long* after) {{
+    unsigned long long* after, const bool* accept) {{
+  if (accept && !*accept) {{
+    if (blockIdx.x == 0 && threadIdx.x == 0) {{
+      {new_line.join(stayed)}
+    }}
+    return;
+  }}
   {new_line.join(words.lines[:before])}
   unsigned long long row = 0, end = rows;
   while (end - row > 1) {{
@@ -148,11 +155,12 @@ class DeviceTable:
             self.alone = _count_references(wrap(cupy.ndarray((1,), np.float32), specs[0]))
         first = self.table.data.ptr + _WORD_BYTES * (2 * count + 1)
         self.values, self.gradients = _Words(first, count), _Words(first + _WORD_BYTES * count, count)
-        self.parameters = Parameters([self.table.data.ptr, count, 0, 0])
+        self.parameters = Parameters([self.table.data.ptr, count, 0, 0, 0])
 
-    def step(self, values: Sequence[Any], gradients: Sequence[Any], runs: bool) -> bool:
+    def step(self, values: Sequence[Any], gradients: Sequence[Any], runs: bool, accept: Any = None) -> bool:
         """Check all rows and, if it `runs`, step them. Values are tensors, or arrays to be overwritten; gradients are
-        tensors that have them, or arrays. False if one is not as it should be: `failed` says which.
+        tensors that have them, or arrays. False if one is not as it should be: `failed` says which. Where `accept` is a
+        bool on the device that does not hold, nothing changes; no one waits for it.
         """
         if len(values) != len(self.specs):
             self.failed = (-1, False)
@@ -162,10 +170,10 @@ class DeviceTable:
             return False
         if runs:
             if self.cupy.cuda.runtime.getDevice() == self.device:
-                self._run(*found)
+                self._run(*found, accept)
             else:
                 with self.cupy.cuda.Device(self.device):
-                    self._run(*found)
+                    self._run(*found, accept)
         return True
 
     def _find_addresses(self, values: Sequence[Any], gradients: Sequence[Any]) -> tuple[list[int], list[int]] | None:
@@ -190,13 +198,14 @@ class DeviceTable:
             of_gradients.append(gradient.data.ptr)
         return of_values, of_gradients
 
-    def _run(self, values: list[int], gradients: list[int]) -> None:
+    def _run(self, values: list[int], gradients: list[int], accept: Any) -> None:
         stream = self.cupy.cuda.get_current_stream().ptr
         with self.machine.lock_of(stream):
             self.values.put(values, self.put, stream)
             self.gradients.put(gradients, self.put, stream)
             before, after = self.numbers
             self.parameters.values[2], self.parameters.values[3] = before.data.ptr, after.data.ptr
+            self.parameters.values[4] = 0 if accept is None else accept.data.ptr
             self.launch(stream, self.parameters.address)
             self.numbers = [after, before]
 

@@ -129,6 +129,13 @@ class GroupShape:
         return 4 * CHUNK * (3 * self.rows + 2 * parts * self.columns)
 
 
+@dataclass(frozen=True, slots=True)
+class DirectShape:
+    """Without tiles, for the smallest products: each of so many threads has one element."""
+
+    threads: int
+
+
 TileShape = TensorShape | PanelShape | GroupShape | PlainShape
 #: What passes through shared memory at once along K.
 CHUNK = 32
@@ -171,7 +178,11 @@ def scale_line(x: KernelLine, factor: float) -> KernelLine:
 
 
 def render_tile(
-    product: Product, tail: Tail, shape: TileShape, digits: int, alignments: Mapping[Buffer, int] = NO_ALIGNMENTS
+    product: Product,
+    tail: Tail,
+    shape: TileShape | DirectShape,
+    digits: int,
+    alignments: Mapping[Buffer, int] = NO_ALIGNMENTS,
 ) -> FunctionLaunch:
     """A product and its tail as one function; `digits` 3: at float32 accuracy, 1: in tf32. `alignments` are those of
     buffers that may not start at a multiple of `VECTOR_BYTES`.
@@ -187,6 +198,17 @@ def render_tile(
     stores = tail.kernel.stores
     known: dict[int, Any] = {}
     text = [*_load_texts("left", left, writer), *_load_texts("right", right, writer)]
+    body = writer.compute([x for s in stores for x in (s.line, *s.args)], known, at, {id(tail.load): "product"})
+    body += [x for s in stores for x in writer.store(s, known, at)]
+    store = [
+        f"const auto store = [=](const int z, const int m, const int n, const {element} product) {{",
+        *("  " + line for line in (*split, *body)),
+        "};",
+    ]
+    if isinstance(shape, DirectShape):
+        return writer.finish(
+            [*text, *store, *_direct_text(product, element, shape)], _direct_grid(product, shape), (shape.threads, 1)
+        )
     call, operands = _call_text(shape, product, (left, right), element, digits, alignments)
     if "load_left" in operands:
         text += [_vector_text("load_left", left, writer), _vector_text("load_right", right, writer)]
@@ -194,12 +216,8 @@ def render_tile(
         text.append(f"const auto order = [=](const int c) {{ return {_order_of_pieces(left)}; }};")
         froms = (_operand_text("left", left, writer), _operand_text("right", right, writer))
         operands = ", ".join(("left", "right", *froms, "order"))
-    body = writer.compute([x for s in stores for x in (s.line, *s.args)], known, at, {id(tail.load): "product"})
-    body += [x for s in stores for x in writer.store(s, known, at)]
     text += [
-        f"const auto store = [=](const int z, const int m, const int n, const {element} product) {{",
-        *("  " + line for line in (*split, *body)),
-        "};",
+        *store,
     ]
     blocks = product.count * -(-rows // shape.rows) * -(-columns // shape.columns)
     if isinstance(shape, GroupShape):
@@ -211,6 +229,24 @@ def render_tile(
         f"{call}(blockIdx.x, shared, {operands}, store);",
     ]
     return replace(writer.finish(text, (blocks, 1), (shape.threads, 1)), at_once=1)
+
+
+def _direct_grid(product: Product, shape: DirectShape) -> tuple[int, int]:
+    return -(-product.out.size // shape.threads), 1
+
+
+def _direct_text(product: Product, element: str, shape: DirectShape) -> list[str]:
+    rows, columns = product.out.shape[-2:]
+    return [
+        f"const int e = blockIdx.x * {shape.threads} + threadIdx.x;",
+        f"if (e >= {product.out.size}) return;",
+        f"const int z = e / {rows * columns}, m = e / {columns} % {rows}, n = e % {columns};",
+        f"{element} total = 0;",
+        "#pragma unroll 8",
+        f"for (int k = 0; k < {product.depth}; ++k)",
+        f"  total = fma(({element})left(z, m, k), ({element})right(z, k, n), total);",
+        "store(z, m, n, total);",
+    ]
 
 
 @dataclass(frozen=True, slots=True)
