@@ -15,7 +15,20 @@ from . import basis, batching, op_samples
 from .dispatch import counts_as_number, float8_error, mixed_devices_error, promotion_argument, run, widens_bfloat16
 from .eager import public_function
 from .lazy import lazy_function
-from .op import OPAQUE, OPS, PURE, Algebra, Effects, Formula, MaskedCotangent, Op, as_formula, register, widen_halves
+from .op import (
+    OPAQUE,
+    OPS,
+    PURE,
+    Algebra,
+    Effects,
+    Formula,
+    MaskedCotangent,
+    Op,
+    as_formula,
+    register,
+    widen_arguments,
+    widen_halves,
+)
 from .signatures import Declarations
 
 FormulaFunction = Callable[..., Any]
@@ -211,6 +224,7 @@ def general(
     meet: Callable[..., None] | None = None,
     direct: FormulaFunction | None = None,
     autocast: str = "",
+    effects: Effects = PURE,
 ) -> Op:
     """An op that states both derivatives; without them its results carry none (integers, booleans). Where the pulls
     of its arguments share most of their work, `joint` computes them together. `args` names the arrays where the
@@ -225,7 +239,7 @@ def general(
         batch=batch, samples=samples, wide_value=True, wide_rules=True,
         differentiable=push is not None, rearranges=rearranges, form=form,
         joint=None if joint is None else as_formula(joint), statics=statics or {}, meet=meet, direct=direct,
-        autocast=autocast,
+        autocast=autocast, effects=effects,
     )  # fmt: skip
     return register(op)
 
@@ -334,7 +348,7 @@ def _push_wide(push: FormulaFunction) -> FormulaFunction:
     def push_in_single(tangents: Sequence[Any], out: Any, primals: Sequence[Any], static: dict[str, Any]) -> Any:
         first = out[0] if type(out) is tuple else out
         if first.dtype.char in HALF_CODES:
-            tangents, out, primals = widen_halves(tangents), widen_halves(out), widen_halves(primals)
+            tangents, out, primals = widen_halves(tangents), widen_halves(out), widen_arguments(primals, first.dtype)
         return push(tangents, out, primals, static)
 
     return push_in_single

@@ -8,6 +8,14 @@ from typing import Any, NamedTuple
 from ..arrays.spec import Spec
 
 
+class Attend(NamedTuple):
+    """Attention (static `scale`, `is_causal`) by a routine that a target may have: "attend" of queries, keys and
+    values, or "attend_back" of the cotangent and these.
+    """
+
+    routine: str
+
+
 class Recompute:
     """The argument itself, at the start of a recomputation: nothing is shared with what was computed before."""
 

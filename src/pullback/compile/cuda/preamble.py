@@ -106,6 +106,37 @@ struct float16_ {
 };
 """
 
+#: Copies to shared memory that go on while the thread does, zeros for what is not `inside`, in groups of which the last
+#: may be awaited `LATER`; what is read once (`IS_STREAM`) passes by a processor's cache. An emulator has its own.
+_COPIES = """
+// ptx
+#if __CUDA_ARCH__ >= 800
+template <int WIDTH, bool IS_STREAM = false, class T>
+__device__ __forceinline__ void copy_async_(T* to, const T* from, const bool inside) {
+  constexpr int BYTES = WIDTH * (int)sizeof(T);
+  static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "bytes of one copy");
+  const unsigned place = (unsigned)__cvta_generic_to_shared(to), count = inside ? BYTES : 0;
+  if (IS_STREAM && BYTES == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(count));
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;"
+                 ::"r"(place), "l"(from), "r"(count), "n"(BYTES));
+}
+__device__ __forceinline__ void end_copies_() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LATER> __device__ __forceinline__ void await_copies_() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
+}
+#else
+template <int WIDTH, bool IS_STREAM = false, class T>
+__device__ __forceinline__ void copy_async_(T* to, const T* from, const bool inside) {
+  for (int i = 0; i < WIDTH; ++i) to[i] = inside ? from[i] : T{};
+}
+__device__ __forceinline__ void end_copies_() {}
+template <int LATER> __device__ __forceinline__ void await_copies_() {}
+#endif
+// end of ptx
+"""
+
 #: What is folded, by one thread, by a warp or part of one, and by a block; always in the same order. At a barrier the
 #: first N threads of a block wait for each other.
 _FOLDS = """
@@ -129,8 +160,10 @@ template <class Op, int N, class T> __device__ T fold_block_(T x, T* shared) {
   x = fold_warp_<Op, 32>(x);
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
   barrier_<N>();
+  constexpr int WARPS = N / 32;
+  if (WARPS >= 8 && (WARPS & (WARPS - 1)) == 0) return fold_warp_<Op, WARPS>(shared[threadIdx.x % WARPS]);
   T all = shared[0];
-  for (int i = 1; i < N / 32; ++i) all = Op::of(all, shared[i]);
+  for (int i = 1; i < WARPS; ++i) all = Op::of(all, shared[i]);
   return all;
 }
 """
@@ -269,4 +302,4 @@ __device__ void block_sort_place_(const unsigned* keys, const unsigned* items, u
 }
 """
 
-PREAMBLE = (_WORDS + HALVES + _FOLDS + _INDICES + _SORT + _SORT_BY_BLOCKS).lstrip()
+PREAMBLE = (_WORDS + HALVES + _COPIES + _FOLDS + _INDICES + _SORT + _SORT_BY_BLOCKS).lstrip()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,13 +31,17 @@ from .launch_plan import (
 )
 from .linalg import SYSTEMS, render_routine
 from .preamble import PREAMBLE
+from .products.attention import is_attention, render_attention
 from .products.choose import offered_algorithms, offered_shapes, row_shape
+from .products.instructions import tiles_text
 from .products.join import Unit, split_stages
 from .products.library import split_batch
-from .products.tile import INSTRUCTIONS, Tail, render_tile, store_product, tiles_text
+from .products.tile import Tail, render_tile, store_product
 from .side_by_side import can_chain, chain_launches, share_launches
 from .small_loops import render_small_loop
 
+#: What the text of a function calls that `tiles_text` has.
+_USES_TILES = re.compile(r"_tile_<|attend_|sum_rows_<")
 #: Where buffers of the scratch area start.
 SCRATCH_ALIGNMENT = 256
 #: The most ways that are tried to do several steps side by side.
@@ -53,7 +58,7 @@ def render_program(steps: Steps, fast: bool) -> CudaCode:
     module = _Module(get_matmul_precision() == "tf32")
     plan = module.plan(steps, {})
     functions = "\n".join(text.replace("NAME", name, 1) for text, name in module.names.items())
-    tiles = f"{INSTRUCTIONS}\n{tiles_text()}\n" if "_tile_<" in functions else ""
+    tiles = f"{tiles_text()}\n" if _USES_TILES.search(functions) else ""
     systems = SYSTEMS if "block_fit_<" in functions or "block_solve_<" in functions else ""
     return CudaCode(f"{PREAMBLE}\n{tiles}{systems}{functions}", plan, tuple(module.sites))
 
@@ -80,9 +85,17 @@ class _Module:
         if isinstance(step, Blocks):
             return self._group(step, alignments) if step.count == 1 else self._blocks(step, alignments)
         if isinstance(step, Host):
-            routine = render_routine(step)
-            return [HostCall(step)] if routine is None else [self._launch(routine, shifts)]
+            return self._host(step, shifts, alignments)
         return self._loop(step, nested, alignments)
+
+    def _host(self, step: Host, shifts: Mapping[Buffer, int], alignments: Mapping[Buffer, int]) -> list[Action]:
+        """An op that has a routine is done by launches, any other one by CuPy."""
+        if step.routine is not None and is_attention(step.routine):
+            if _has_aligned_rows(step, alignments):
+                return self._launch_all(render_attention(step, self.digits), shifts)
+        elif (solved := render_routine(step)) is not None:
+            return [self._launch(solved, shifts)]
+        return [HostCall(step)]
 
     def _launch_all(self, launches: Sequence[FunctionLaunch], shifts: Mapping[Buffer, int]) -> list[Action]:
         _place_scratch(launches)
@@ -153,7 +166,7 @@ class _Module:
         alignments: Mapping[Buffer, int],
     ) -> Iterator[Way]:
         """Launches of tiles that do a product and what follows it."""
-        shapes = offered_shapes(product)
+        shapes = offered_shapes(product, self.digits)
         if tail is None and len(after) == 1 and shapes:
             of_rows = row_shape(product)
             tile = None if of_rows is None else render_tile(product, store_product(product), of_rows, self.digits)
@@ -187,6 +200,12 @@ def _divide_rounds(loop: Loop, plans: Sequence[LaunchPlan]) -> Chunks | None:
     # behind what the launches of a round work in
     _place_beside((counter, *windows), round_up(max(plan.scratch_bytes for plan in plans), SCRATCH_ALIGNMENT))
     return Chunks(rounds, count, tuple(windows), counter)
+
+
+def _has_aligned_rows(step: Host, alignments: Mapping[Buffer, int]) -> bool:
+    """Whether arrays of a routine start where a thread can load several elements at once."""
+    buffers = {*step.reads(), *step.writes()}
+    return not any(alignments.get(b, VECTOR_BYTES) % VECTOR_BYTES for b in buffers)
 
 
 def _combine_ways(units: Sequence[Sequence[Way]]) -> list[Way]:

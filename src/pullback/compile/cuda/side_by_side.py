@@ -109,8 +109,8 @@ def merge_launches(launches: Sequence[FunctionLaunch]) -> FunctionLaunch:
         head += f"__shared__ __align__(16) double tile[{-(-tile // 8)}];\n  "
         parts = [_TILE.sub(r"\1* shared = (\1*)tile;", part) for part in parts]
     text = head + " else ".join(parts)
-    is_wide = any(launch.wide for launch in launches)
-    return FunctionLaunch(tuple(parameters.values()), text, tuple(pointers), (start, 1, 1), (threads, 1, 1), is_wide)
+    at_once = min((launch.at_once for launch in launches if launch.at_once), default=0)
+    return FunctionLaunch(tuple(parameters.values()), text, tuple(pointers), (start, 1, 1), (threads, 1, 1), at_once)
 
 
 def can_chain(first: FunctionLaunch, second: FunctionLaunch, rows: int) -> bool:
@@ -144,7 +144,7 @@ def chain_launches(first: FunctionLaunch, second: FunctionLaunch, rows: int) -> 
         "}();",
     ]
     return FunctionLaunch(
-        tuple(parameters.values()), "\n  ".join(text), tuple(pointers), first.grid, first.block, first.wide
+        tuple(parameters.values()), "\n  ".join(text), tuple(pointers), first.grid, first.block, first.at_once
     )
 
 

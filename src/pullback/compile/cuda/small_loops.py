@@ -139,7 +139,7 @@ class _LoopWriter:
         # what one step writes, the next reads: no pointer is constant
         given = [f"{c_type(b.dtype)}* {name}" for b, name in self.parameters.items()]
         text = "\n  ".join([*head, *body])
-        return FunctionLaunch(tuple(given), text, tuple(self.parameters), (1, 1, 1), (self.threads, 1, 1), wide=True)
+        return FunctionLaunch(tuple(given), text, tuple(self.parameters), (1, 1, 1), (self.threads, 1, 1), at_once=1)
 
     def _new_name(self, letter: str) -> str:
         self.count += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,10 +78,10 @@ def lower_contraction(f: Fuser, e: Equation, into: Layout | None = None, alpha: 
     if not axes.summed:
         lower_outer_product(f, e, axes.labels, axes.result)
         return
-    factors = (
-        _as_matrices(f, e.args[0], axes.labels[0], (axes.batch, axes.rows, axes.summed), axes),
-        _as_matrices(f, e.args[1], axes.labels[1], (axes.batch, axes.summed, axes.columns), axes),
-    )
+    groups = (axes.batch, axes.rows, axes.summed), (axes.batch, axes.summed, axes.columns)
+    dtype = _factor_dtype(f, e, axes)
+    left, right = (_as_matrices(f, *given, axes, dtype) for given in zip(e.args, axes.labels, groups, strict=True))
+    factors = left, right
     if into is not None:
         f.last.append(Product(*_in_own_order(f, axes, into.buffer, factors)[1], alpha, 1.0))
         return
@@ -102,11 +103,32 @@ def lower_outer_product(f: Fuser, e: Equation, labels: tuple[str, ...], result: 
     f.add_elementwise(e.results[0], out.shape, own, make)
 
 
-def _as_matrices(f: Fuser, x: Any, label: str, groups: Sequence[list[str]], axes: _ProductAxes) -> Layout:
+def _factor_dtype(f: Fuser, e: Equation, axes: _ProductAxes) -> np.dtype[Any]:
+    """The dtype in which a product takes its matrices: their own, if the target multiplies such matrices."""
+    given = [spec_of(a).dtype for a in e.args]
+    sizes = [math.prod(axes.sizes[c] for c in group) for group in (axes.rows, axes.columns, axes.summed)]
+    is_taken = given[0] == given[1] != axes.dtype and f.target.takes_half_factors(given[0], *sizes)
+    return given[0] if is_taken else axes.dtype
+
+
+def _as_matrices(
+    f: Fuser, x: Any, label: str, groups: Sequence[list[str]], axes: _ProductAxes, dtype: np.dtype[Any]
+) -> Layout:
     """An argument of a product as (*batch, rows, columns); copied only where strides do not allow it."""
-    layout = f.widened_layout(x, axes.dtype)
+    layout = f.widened_layout(x, dtype)
     found = view_as_matrices(layout, label, groups, axes.sizes)
-    return found if found is not None else copy_as_matrices(f, layout, label, groups, axes.sizes)
+    if found is not None and (dtype == axes.dtype or _has_pairs(found, groups[-1] is axes.summed)):
+        return found
+    return copy_as_matrices(f, layout, label, groups, axes.sizes)
+
+
+def _has_pairs(matrices: Layout, is_left: bool) -> bool:
+    """Whether numbers along the depth are side by side, each pair at an even place; a right matrix may instead have its
+    columns so.
+    """
+    along, across = (matrices.strides[-1], matrices.strides[-2]) if is_left else matrices.strides[-2:]
+    apart = (*matrices.strides[:-2], across if is_left else matrices.strides[-1], matrices.offset)
+    return (along == 1 and not any(n % 2 for n in apart)) or (not is_left and matrices.strides[-1] == 1)
 
 
 #: The layouts of a product: out, left and right.

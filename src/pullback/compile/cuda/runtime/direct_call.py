@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import operator
-import weakref
 from collections.abc import Callable, Sequence
-from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +12,7 @@ from ....arrays.spec import make_spec
 from ....arrays.tensor import Tensor, wrap
 from ...target import ARRAY, ARRAYS, CONSTANT, RECORDED, SAVED_ARRAYS, TRACKED, UNTRACKED
 from .copies import copy_contiguous
+from .repeated_call import RepeatedCall
 
 if TYPE_CHECKING:
     from .runner import CudaRunner
@@ -26,30 +25,43 @@ def make_direct_call(runner: CudaRunner, takes: int, results: int, marks: bytes)
     if takes == SAVED_ARRAYS:
         return _make_call_on_saved(runner)
     read = _make_reader(runner, takes, marks)
-    count, device, run = len(runner.specs), runner.device_id, runner.call
+    count, device, run, run_again = len(runner.specs), runner.device_id, runner.call, runner.call_again
     shapes = [s.shape for s in runner.specs]
     order = runner.order if runner.donated else None
     out_specs = [make_spec(s.shape, s.dtype, s.device) for s in runner.compilation.out_specs]
-    current_device, can_repeat, records = runner.cupy.cuda.runtime.getDevice, not runner.numbers, takes == RECORDED
-    # arrays of two calls in a row, weakly, and their addresses: of the same ones only the shape can have changed
-    last: tuple[list[Any], list[Any]] = [], []
+    runtime, can_repeat, records = runner.cupy.cuda.runtime, not runner.numbers, takes == RECORDED
+    current_device, has_other_devices = runtime.getDevice, runtime.getDeviceCount() > 1
+    # what can be undone is launched before the shapes are looked at
+    looks_first = order is not None or bool(runner.has_status)
+    repeated, before = RepeatedCall((), []), None
+    repeated.ids = None
+
+    def call_again(known: RepeatedCall, inputs: Sequence[Any]) -> Any:
+        """A call with the arrays of the last one, of which only the shape can have changed."""
+        if has_other_devices and current_device() != device:
+            return False
+        if looks_first and list(map(_SHAPE, inputs)) != shapes:
+            return False
+        outs = run_again(known)
+        if outs is None or (not looks_first and list(map(_SHAPE, inputs)) != shapes):
+            return False
+        return outs if order is None else [inputs[i] if i >= 0 else outs[~i] for i in order]
 
     def call(*inputs: Any) -> Any:
-        nonlocal last
+        nonlocal repeated, before
+        ids, known = tuple(map(id, inputs)), repeated
+        if ids == known.ids:
+            return call_again(known, inputs)
         if len(inputs) != count or current_device() != device:
             return False
-        references, addresses = last
-        if references and all(map(is_, inputs, [r() for r in references])):
-            outs = run(addresses.copy()) if list(map(_SHAPE, inputs)) == shapes else None
-            if outs is None:
-                return False
-            return outs if order is None else [inputs[i] if i >= 0 else outs[~i] for i in order]
         found = read(inputs)
         if type(found) is not tuple:
             return found
         arrays, pointers, has_tensors, is_copied = found
         if can_repeat and not has_tensors and not is_copied:
-            last = [weakref.ref(x) for x in arrays] if pointers == addresses else [], pointers.copy()
+            if ids == before:
+                repeated = RepeatedCall(arrays, pointers.copy())
+            before = ids
         outs = run(pointers)
         if outs is None:
             return False
