@@ -110,6 +110,9 @@ class Target:
     #: Whether its products take matrices of a half dtype, sum in float32 and round once, into that dtype or float32;
     #: otherwise such matrices are widened in memory.
     has_half_products: bool = False
+    #: Whether they take matrices of eight bits, each with its elements along K side by side; else those are widened to
+    #: bfloat16, which has all their numbers.
+    has_float8_products: bool = False
     #: Whether its text can read numbers that vary with the sizes when it runs.
     takes_varying_sizes: bool = False
 

@@ -24,7 +24,7 @@ from .launch_plan import (
     NestedPlans,
     new_status,
 )
-from .preamble import PREAMBLE
+from .preamble import FLOAT8, PREAMBLE
 from .products.choose import offered_algorithms, offered_shapes, row_shape
 from .products.join import Unit, split_stages
 from .products.library import split_batch
@@ -46,7 +46,8 @@ def render_program(steps: Steps, fast: bool) -> CudaCode:
     plan = module.plan(steps, {})
     functions = "\n".join(text.replace("NAME", name, 1) for text, name in module.names.items())
     tiles = f"{INSTRUCTIONS}\n{tiles_text()}\n" if "_tile_<" in functions else ""
-    return CudaCode(f"{PREAMBLE}\n{tiles}{functions}", plan, tuple(module.sites))
+    eights = f"{FLOAT8}\n" if "float8_" in functions else ""
+    return CudaCode(f"{PREAMBLE}\n{eights}{tiles}{functions}", plan, tuple(module.sites))
 
 
 class _Module:
