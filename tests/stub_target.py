@@ -13,7 +13,7 @@ import numpy as np
 from pullback.compile.loop_ir import Blocks, Host, Kernel, Product
 from pullback.compile.reference.numpy_scalars import NumpyScalars, identity, to_dtype
 from pullback.compile.target import Costs, Limits, Target
-from pullback.compile.vocabulary import HALF_DTYPES, VOCABULARY, dtype_named
+from pullback.compile.vocabulary import HALF_DTYPES, VOCABULARY, half_dtype
 from pullback.errors import IndexingError
 
 __all__ = ["STUB"]
@@ -190,7 +190,7 @@ class Writer:
         if line.kind in ("load", "gather"):
             return f"to_dtype({place(line, _indices(line, args))}, {self.bind(line.dtype)})"
         if line.kind == "cast" and line.narrow:
-            return f"to_dtype(to_dtype({args[0]}, {self.bind(dtype_named(line.narrow))}), {self.bind(line.dtype)})"
+            return f"to_dtype(to_dtype({args[0]}, {self.bind(half_dtype(line.narrow))}), {self.bind(line.dtype)})"
         made = args[0] if line.kind == "cast" else line.kernel(Words(self, line.compute_dtype), *args)
         return f"to_dtype({made}, {self.bind(line.dtype)})"
 

@@ -16,7 +16,7 @@ from pullback.tools.certify.run import case_outcomes
 
 pytest.importorskip("ml_dtypes")
 HALVES = pytest.mark.parametrize("dtype", HALF_DTYPES)
-FIRST_ORDER = [role for role in HALF_ROLES if role.name in ("value", "push", "pull", "staged")]
+FIRST_ORDER = [role for role in HALF_ROLES if role.name in ("value", "edges", "spec", "push", "pull", "staged")]
 HIGHER = [role for role in HALF_ROLES if role.name in ("second", "taylor", "batch")]
 
 
@@ -273,3 +273,28 @@ def test_large_arrays_have_gradients_and_meet_transforms(dtype):
     for axis in (0, 1):
         total = np.asarray(pb.sum(pb.tensor(x), axis=axis), "float64")
         np.testing.assert_allclose(total, x.astype("float64").sum(axis), rtol=eps)
+
+
+@HALVES
+def test_distinct_elements_are_sorted_with_nan_last(dtype):
+    x = np.array([1, 3, 3, np.nan, 2, np.nan]).astype(as_dtype(dtype))
+    found = pb.unique(x, return_counts=True)
+    assert found[0].dtype == x.dtype
+    np.testing.assert_array_equal(found[0].astype("float64"), [1, 2, 3, np.nan])
+    np.testing.assert_array_equal(found[1], [1, 1, 2, 2])
+
+
+@HALVES
+def test_large_products_are_summed_in_float32(dtype):
+    a, b = (np.random.default_rng(i).normal(size=(200, 200)).astype(as_dtype(dtype)) for i in range(2))
+    exact = a.astype("float64") @ b.astype("float64")
+    unit = float(pb.finfo(dtype).eps) / 2
+    for found, wanted in (
+        (pb.matmul(a, b), exact),
+        (pb.tensor(a) @ pb.tensor(b), exact),
+        (pb.einsum("ij,jk->ki", a, b), exact.T),
+        (pb.matmul(a.T[:, ::-1].T, b), exact[::-1]),
+        (pb.grad(lambda a: pb.sum((a @ b).astype("float32")))(a), np.broadcast_to(b.astype("float64").sum(1), a.shape)),
+    ):
+        assert found.dtype == as_dtype(dtype)
+        np.testing.assert_allclose(np.asarray(found, "float64"), wanted, rtol=unit * 1.01, atol=1e-4)

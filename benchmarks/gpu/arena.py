@@ -104,22 +104,23 @@ def plain(value: Any) -> Any:
 
 
 def our_step(work: Workload) -> Callable:
-    """The function of `(parameters, *others)` that users would compile."""
+    """The function of `(parameters, *others)` that users would compile: it knows nothing of the row."""
+    loss, rate = work.ours, work.rate
 
     def pulled(p: Any, *others: Any) -> tuple:
         *rest, bar = others
-        y, pull = pb.vjp(lambda p: work.ours(p, *rest), p)
+        y, pull = pb.vjp(lambda p: loss(p, *rest), p)
         return y, pull(bar)[0]
 
     if work.is_array:
         return pulled
-    graded = pb.value_and_grad(work.ours)
-    if work.rate is None:
+    graded = pb.value_and_grad(loss)
+    if rate is None:
         return graded
 
     def step(p: Any, *others: Any) -> tuple:
         value, g = graded(p, *others)
-        return value, [a - work.rate * b for a, b in zip(p, g, strict=True)]
+        return value, [a - rate * b for a, b in zip(p, g, strict=True)]
 
     return step
 

@@ -7,19 +7,20 @@ from typing import Any
 
 from ..arrays.spec import Spec, spec_of
 from ..ops.dispatch import apply
-from ..ops.forms import Cast, Reduce
+from ..ops.forms import Cast, Contract, Reduce
 from ..ops.fusion import has_compiler
 from ..ops.op import Op
 from ..ops.shape.reshaping import astype_op
 from ..program.stage import stage
 from ..settings import PLAIN, modes, put_modes, uses_native_code
-from .loop_ir import Kernel
+from .loop_ir import Kernel, Product
 from .stage.captures import as_native_contiguous
 from .target import Options, Runner
 from .targets import find_target, make_runner, takes_arrays_of
 
-#: The most calls that are remembered, and those seen: by op, static parameters and specs, what runs them, if anything.
-_CALLS = 256
+#: The most calls that are remembered, and the most bytes that they work in together.
+_CALLS, _BYTES = 256, 1 << 27
+#: The calls seen: by op, static parameters and specs, what runs them, if anything.
 _known: dict[Any, Runner | None] = {}
 
 
@@ -46,20 +47,31 @@ def cast_natively(x: Any, dtype: Any) -> Any:
 
 
 def _add_runner(key: Any, specs: Sequence[Spec]) -> Runner | None:
-    while len(_known) >= _CALLS:
-        _known.pop(next(iter(_known)), None)
     before = modes()
     put_modes(PLAIN)
     try:
-        runner = _known[key] = _make_runner(key[0], dict(key[1]), specs)
+        runner = _make_runner(key[0], dict(key[1]), specs)
     finally:
         put_modes(before)
+    held = list(_known.items())
+    total = _workspace(runner) + sum(_workspace(r) for _, r in held)
+    # the oldest are dropped, if another thread has not done it
+    while held and (len(held) >= _CALLS or total > _BYTES):
+        oldest, dropped = held.pop(0)
+        total -= _workspace(dropped)
+        _known.pop(oldest, None)
+    _known[key] = runner
     return runner
 
 
+def _workspace(runner: Runner | None) -> int:
+    """The bytes that a runner keeps from call to call."""
+    return 0 if runner is None else sum(x.nbytes for x in runner.workspace)
+
+
 def _make_runner(op: Op, static: dict[str, Any], specs: Sequence[Spec]) -> Runner | None:
-    """Native code for an op that is one kernel, or a few."""
-    if op.kernel is None and not isinstance(op.form, (Cast, Reduce)):
+    """Native code for an op that is one kernel, or a few with a product between them."""
+    if op.kernel is None and not isinstance(op.form, (Cast, Contract, Reduce)):
         return None
     if any(s.weak is not None for s in specs) or not all(map(takes_arrays_of, specs)):
         return None
@@ -67,6 +79,6 @@ def _make_runner(op: Op, static: dict[str, Any], specs: Sequence[Spec]) -> Runne
     if find_target(program) is None:
         return None
     runner = make_runner(program, Options())
-    if runner.compilation is None or not all(isinstance(s, Kernel) for s in runner.compilation.planned.steps):
-        return None
-    return runner
+    compilation = runner.compilation
+    is_native = compilation is not None and all(isinstance(s, (Kernel, Product)) for s in compilation.planned.steps)
+    return runner if is_native and _workspace(runner) <= _BYTES // 2 else None

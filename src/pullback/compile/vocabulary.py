@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.dtypes import NARROW_NAMES, narrow_dtype
+from ..arrays.dtypes import as_dtype
 from ..arrays.spec import FLOAT8_CODES, Spec
 from ..ops.families import result_dtype
 from ..ops.op import Op
@@ -105,9 +105,9 @@ def is_narrow(dtype: np.dtype[Any]) -> bool:
     return is_half(dtype) or is_float8(dtype)
 
 
-def dtype_named(name: str) -> np.dtype[Any]:
+def half_dtype(name: str) -> np.dtype[Any]:
     """A dtype of sixteen or eight bits by its name."""
-    found: np.dtype[Any] = narrow_dtype(name) if name in NARROW_NAMES else np.dtype(name)
+    found: np.dtype[Any] = as_dtype(name)
     return found
 
 

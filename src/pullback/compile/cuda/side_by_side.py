@@ -15,7 +15,7 @@ from ..vocabulary import FLOAT8_DTYPES, HALF_DTYPES
 from .kernel.writer import FunctionLaunch
 from .words import C_TYPES
 
-_POINTER = re.compile(r"\bb\d+\b")
+POINTER = re.compile(r"\bb\d+\b")
 _SHARED = re.compile(r"__shared__ (?:__align__\(16\) )?([a-z0-9_ ]+?) \w+((?:\[\d+\])+)")
 _SIZES = {
     name: 1 if dtype in FLOAT8_DTYPES else 2 if dtype in HALF_DTYPES else np.dtype(dtype).itemsize
@@ -52,21 +52,29 @@ def _can_share(launches: Sequence[FunctionLaunch]) -> bool:
     """
     tiles = [_count_tile_bytes(x.body) for x in launches]
     own = sum(count_shared_bytes(x.body) + x.shared_bytes for x in launches) - sum(tiles)
-    threads = max(_count_threads(x) for x in launches)
+    threads = max(count_threads(x) for x in launches)
     room = sum(-(-math.prod(x.grid) // _count_together(x, threads)) for x in launches) * threads
-    needed = sum(math.prod(x.grid) * _count_threads(x) for x in launches)
+    needed = sum(math.prod(x.grid) * count_threads(x) for x in launches)
     return own + max(tiles) <= MAX_SHARED_BYTES and room <= max(RESIDENT_THREADS, 2 * needed)
 
 
-def _count_threads(launch: FunctionLaunch) -> int:
+def count_threads(launch: FunctionLaunch) -> int:
     return math.prod(launch.block)
 
 
 def _count_together(launch: FunctionLaunch, threads: int) -> int:
     """How many blocks of a launch one block of so many threads can do: one, if their threads wait for each other."""
-    own = _count_threads(launch)
-    waits = _WAITS.search(launch.body) or (own % 32 and _EXCHANGES.search(launch.body))
-    return 1 if waits else threads // own
+    return 1 if has_barrier(launch) or exchanges_in_part(launch) else threads // count_threads(launch)
+
+
+def has_barrier(launch: FunctionLaunch) -> bool:
+    """Whether threads of a block wait for each other, so that it is the first threads that do its work."""
+    return _WAITS.search(launch.body) is not None
+
+
+def exchanges_in_part(launch: FunctionLaunch) -> bool:
+    """Whether lanes exchange values where a warp is not whole."""
+    return count_threads(launch) % 32 != 0 and _EXCHANGES.search(launch.body) is not None
 
 
 def _count_tile_bytes(body: str) -> int:
@@ -78,7 +86,7 @@ def count_shared_bytes(body: str) -> int:
     """The bytes of shared memory that a function's text declares."""
     declared = [(kind, re.findall(r"\d+", sizes)) for kind, sizes in _SHARED.findall(body)]
     own = sum(_SIZES[kind] * math.prod(map(int, sizes)) for kind, sizes in declared)
-    return own + SORT_BYTES * body.count("block_sort_<")
+    return own + SORT_BYTES * body.count("block_sort_")
 
 
 def merge_launches(launches: Sequence[FunctionLaunch]) -> FunctionLaunch:
@@ -91,10 +99,10 @@ def merge_launches(launches: Sequence[FunctionLaunch]) -> FunctionLaunch:
     pointers: dict[Buffer, str] = {}
     parameters: dict[str, str] = {}
     parts: list[str] = []
-    start, threads = 0, max(map(_count_threads, launches))
+    start, threads = 0, max(map(count_threads, launches))
     for launch in launches:
         names = dict(_rename(launch, pointers, parameters))
-        body = _POINTER.sub(lambda found, names=names: names[found[0]], launch.body)  # type: ignore[misc]
+        body = POINTER.sub(lambda found, names=names: names[found[0]], launch.body)  # type: ignore[misc]
         together = _count_together(launch, threads)
         parts.append(_part_text(launch, body, start, together))
         start += -(-math.prod(launch.grid) // together)
@@ -104,8 +112,8 @@ def merge_launches(launches: Sequence[FunctionLaunch]) -> FunctionLaunch:
         head += f"__shared__ __align__(16) double tile[{-(-tile // 8)}];\n  "
         parts = [_TILE.sub(r"\1* shared = (\1*)tile;", part) for part in parts]
     text = head + " else ".join(parts)
-    is_wide = any(launch.wide for launch in launches)
-    return FunctionLaunch(tuple(parameters.values()), text, tuple(pointers), (start, 1, 1), (threads, 1, 1), is_wide)
+    at_once = min((launch.at_once for launch in launches if launch.at_once), default=0)
+    return FunctionLaunch(tuple(parameters.values()), text, tuple(pointers), (start, 1, 1), (threads, 1, 1), at_once)
 
 
 def can_chain(first: FunctionLaunch, second: FunctionLaunch, rows: int) -> bool:
@@ -126,7 +134,7 @@ def chain_launches(first: FunctionLaunch, second: FunctionLaunch, rows: int) -> 
     bodies = []
     for launch in (first, second):
         names = dict(_rename(launch, pointers, parameters))
-        bodies.append(_POINTER.sub(lambda found, names=names: names[found[0]], launch.body))  # type: ignore[misc]
+        bodies.append(POINTER.sub(lambda found, names=names: names[found[0]], launch.body))  # type: ignore[misc]
     (wide, high, _), threads = second.block, math.prod(second.block)
     text = [
         "struct Place { unsigned x, y, z; };",
@@ -139,7 +147,7 @@ def chain_launches(first: FunctionLaunch, second: FunctionLaunch, rows: int) -> 
         "}();",
     ]
     return FunctionLaunch(
-        tuple(parameters.values()), "\n  ".join(text), tuple(pointers), first.grid, first.block, first.wide
+        tuple(parameters.values()), "\n  ".join(text), tuple(pointers), first.grid, first.block, first.at_once
     )
 
 
@@ -149,7 +157,7 @@ def _rename(
     """The names of a launch's pointers, with those they have beside other launches."""
     for buffer, parameter in zip(launch.buffers, launch.parameters, strict=True):
         kind, old = parameter.rsplit(" ", 1)
-        new = pointers.setdefault(buffer, f"b{len(pointers)}" if _POINTER.fullmatch(old) else old)
+        new = pointers.setdefault(buffer, f"b{len(pointers)}" if POINTER.fullmatch(old) else old)
         known = parameters.get(new)
         parameters[new] = f"{kind} {new}" if known is None else _common_parameter(known, f"{kind} {new}")
         yield old, new
@@ -164,7 +172,7 @@ def _common_parameter(a: str, b: str) -> str:
 
 def _part_text(launch: FunctionLaunch, body: str, start: int, together: int) -> str:
     """The blocks of a launch from the number `start` on, so many of them `together` in one."""
-    count, threads = math.prod(launch.grid), _count_threads(launch)
+    count, threads = math.prod(launch.grid), count_threads(launch)
     (across, down, _), (wide, high, _) = launch.grid, launch.block
     end = start + -(-count // together)
     lines = [f"if (blockIdx.x < {end}) {{", f"if (threadIdx.x >= {threads * together}) return;"]

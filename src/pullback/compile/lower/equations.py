@@ -10,6 +10,7 @@ import numpy as np
 from ...arrays.backends import is_array
 from ...arrays.spec import spec_of
 from ...ops.forms import (
+    Attend,
     Cast,
     Check,
     Contract,
@@ -28,6 +29,7 @@ from ...program.ir import Equation, Program, Symbol
 from ..loop_ir import Kernel, KernelLine, Layout, Steps, phase_after
 from ..target import Target
 from ..vocabulary import computation_dtype
+from .attention import can_lower_attention, lower_attention
 from .contraction import can_lower_contraction, find_in_place_updates, lower_contraction
 from .control_flow import lower_control_flow
 from .convolution import can_lower_convolution, lower_convolution
@@ -237,6 +239,7 @@ RULES: dict[type, tuple[Callable[[Fuser, Equation], bool], Callable[[Fuser, Equa
     Reduce: (has_elements, lower_fold),
     Contract: (can_lower_contraction, lower_contraction),
     Convolve: (can_lower_convolution, lower_convolution),
+    Attend: (can_lower_attention, lower_attention),
     Window: (can_lower_pooling, lower_pooling),
     Join: (always, lower_join),
     Recompute: (always, lower_recompute_fence),

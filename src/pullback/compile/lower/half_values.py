@@ -10,7 +10,7 @@ from ...arrays.spec import Spec, make_spec
 from ...program.ir import Equation
 from ..loop_ir import KernelLine, phase_after
 from ..target import Target
-from ..vocabulary import dtype_named, is_half, value_dtype, words_of
+from ..vocabulary import half_dtype, is_half, value_dtype, words_of
 
 #: Words that return one of their arguments, up to its sign.
 SELECTING = frozenset((
@@ -34,7 +34,7 @@ def unrounded_line(line: KernelLine, dtype: np.dtype[Any]) -> KernelLine:
 def as_stored(line: KernelLine) -> KernelLine:
     """A line as memory would hold it: rounded, if it has a half dtype or is a cast of one."""
     if line.narrow:
-        return rounded_line(line, dtype_named(line.narrow))
+        return rounded_line(line, half_dtype(line.narrow))
     if line.kind != "cast" or (source := as_stored(line.args[0])) is line.args[0]:
         return line
     return KernelLine("cast", line.dtype, line.axes, phase_after((source,)), (source,), label=line.label)

@@ -30,7 +30,7 @@ import numpy as np
 
 from ...errors import IndexingError, MiscompiledError
 from ..loop_ir import Buffer, Kernel, KernelLine, Store
-from ..vocabulary import dtype_named, is_narrow
+from ..vocabulary import half_dtype, is_narrow
 from .noise import TOLERANCE, noise_of_call, noise_of_fold, noise_of_rounding
 from .numpy_scalars import FOLDS, NumpyScalars, identity, to_dtype
 from .poisoned_memory import MemoryRegion
@@ -126,7 +126,7 @@ class _KernelWalk:
             )
         args = [self.values[id(a)] for a in line.args]
         if line.kind == "cast" and line.narrow:
-            return _cast_value(_cast_value(args[0], dtype_named(line.narrow)), line.dtype)
+            return _cast_value(_cast_value(args[0], half_dtype(line.narrow)), line.dtype)
         if line.kind == "cast":
             return _cast_value(args[0], line.dtype)
         if line.kind == "fold":
@@ -300,7 +300,7 @@ def _apply_line(line: KernelLine, args: Sequence[LineValue]) -> LineValue:
 
 def _noise_of_narrow(line: KernelLine, found: Any) -> Any:
     """Op by op, a value of a half dtype is rounded where a kernel does not round it."""
-    return noise_of_rounding(found, dtype_named(line.narrow)) if line.narrow else 0.0
+    return noise_of_rounding(found, half_dtype(line.narrow)) if line.narrow else 0.0
 
 
 def _may_flip(call: Callable[..., Any], given: Sequence[Any], args: Sequence[LineValue], found: Any) -> Any:
