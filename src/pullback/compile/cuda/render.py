@@ -30,7 +30,7 @@ from .launch_plan import (
     new_status,
 )
 from .linalg import SYSTEMS, render_routine
-from .preamble import PREAMBLE
+from .preamble import FLOAT8, PREAMBLE
 from .products.attention import is_attention, render_attention
 from .products.choose import offered_algorithms, offered_shapes, row_shape
 from .products.instructions import tiles_text
@@ -60,7 +60,8 @@ def render_program(steps: Steps, fast: bool) -> CudaCode:
     functions = "\n".join(text.replace("NAME", name, 1) for text, name in module.names.items())
     tiles = f"{tiles_text()}\n" if _USES_TILES.search(functions) else ""
     systems = SYSTEMS if "block_fit_<" in functions or "block_solve_<" in functions else ""
-    return CudaCode(f"{PREAMBLE}\n{tiles}{systems}{functions}", plan, tuple(module.sites))
+    eights = f"{FLOAT8}\n" if "float8_" in functions else ""
+    return CudaCode(f"{PREAMBLE}\n{eights}{tiles}{systems}{functions}", plan, tuple(module.sites))
 
 
 class _Module:

@@ -11,13 +11,16 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..loop_ir import Buffer
-from ..vocabulary import HALF_DTYPES
+from ..vocabulary import FLOAT8_DTYPES, HALF_DTYPES
 from .kernel.writer import FunctionLaunch
 from .words import C_TYPES
 
 POINTER = re.compile(r"\bb\d+\b")
 _SHARED = re.compile(r"__shared__ (?:__align__\(16\) )?([a-z0-9_ ]+?) \w+((?:\[\d+\])+)")
-_SIZES = {name: 2 if dtype in HALF_DTYPES else np.dtype(dtype).itemsize for dtype, name in C_TYPES.items()}
+_SIZES = {
+    name: 1 if dtype in FLOAT8_DTYPES else 2 if dtype in HALF_DTYPES else np.dtype(dtype).itemsize
+    for dtype, name in C_TYPES.items()
+}
 #: What a function may declare, and what the sort of the preamble does.
 MAX_SHARED_BYTES = 48 << 10
 SORT_BYTES = 36 << 10

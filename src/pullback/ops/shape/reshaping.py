@@ -51,7 +51,9 @@ def _astype_value(x: Any, dtype: Any) -> Any:
 def _saturate(x: Any, dtype: Any) -> Any:
     """x in eight bits: what is too large becomes the largest number, as processors convert. NaN stays NaN."""
     if type(x) is not np.ndarray:
-        raise DeviceError(f"astype: CuPy has no arrays of {dtype}.\n  Convert on the CPU.")
+        raise DeviceError(
+            f"astype: CuPy has no arrays of {dtype}.\n  Use them inside a function of pb.jit, or convert on the CPU."
+        )
     most = FLOAT8_LARGEST[np.dtype(dtype).name]
     with np.errstate(invalid="ignore"):
         return np.clip(x.astype(np.float32), -most, most).astype(dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...loop_ir import Product
-from ...vocabulary import is_half
+from ...vocabulary import is_float8, is_half
 from .library import CANDIDATES, can_take
 from .tile import GroupShape, PanelShape, PlainShape, TensorShape, TileShape, is_left_by_k
 
@@ -101,6 +101,8 @@ def offered_shapes(product: Product, digits: int = 3) -> list[TileShape]:
     """The shapes of tiles that a program has code for: it takes longer to compile one than to try many. In tf32 the
     library is as fast as a product can be.
     """
+    if is_float8(product.left.buffer.dtype):
+        return []
     is_large = count_multiplications(product) > LARGE_PRODUCT and can_take(product)
     middle = [] if is_large else [tile_shape(product)]
     group = group_shape(product) if digits == 3 or not can_take(product) else None
@@ -108,7 +110,11 @@ def offered_shapes(product: Product, digits: int = 3) -> list[TileShape]:
 
 
 def offered_algorithms(product: Product) -> list[int]:
-    """The numbers of the library's algorithms that are tried; of half types it is fast at smaller products too."""
+    """The numbers of the library's algorithms that are tried; of half types it is fast at smaller products too, and
+    those of eight bits are its alone.
+    """
+    if is_float8(product.left.buffer.dtype):
+        return list(range(CANDIDATES))
     small = SMALL_PRODUCT >> 3 if is_half(product.left.buffer.dtype) else SMALL_PRODUCT
     return list(range(CANDIDATES)) if count_multiplications(product) > small and can_take(product) else []
 
