@@ -112,6 +112,9 @@ class Target:
     #: Whether its products take matrices of a half dtype, sum in float32 and round once, into that dtype or float32;
     #: otherwise such matrices are widened in memory.
     has_half_products: bool = False
+    #: Whether a product of so many rows, columns and depth takes matrices of a half dtype into a float32 result, the
+    #: left one with numbers along the depth side by side, the right one either way.
+    takes_half_factors: Callable[[np.dtype[Any], int, int, int], bool] = lambda dtype, rows, columns, depth: False
     #: Whether they take matrices of eight bits, each with its elements along K side by side; else those are widened to
     #: bfloat16, which has all their numbers.
     has_float8_products: bool = False

@@ -15,7 +15,20 @@ from . import basis, batching, op_samples
 from .dispatch import counts_as_number, float8_error, mixed_devices_error, promotion_argument, run, widens_bfloat16
 from .eager import public_function
 from .lazy import lazy_function
-from .op import OPAQUE, OPS, PURE, Algebra, Effects, Formula, MaskedCotangent, Op, as_formula, register, widen_halves
+from .op import (
+    OPAQUE,
+    OPS,
+    PURE,
+    Algebra,
+    Effects,
+    Formula,
+    MaskedCotangent,
+    Op,
+    as_formula,
+    register,
+    widen_arguments,
+    widen_halves,
+)
 from .signatures import Declarations
 
 FormulaFunction = Callable[..., Any]
@@ -335,7 +348,7 @@ def _push_wide(push: FormulaFunction) -> FormulaFunction:
     def push_in_single(tangents: Sequence[Any], out: Any, primals: Sequence[Any], static: dict[str, Any]) -> Any:
         first = out[0] if type(out) is tuple else out
         if first.dtype.char in HALF_CODES:
-            tangents, out, primals = widen_halves(tangents), widen_halves(out), widen_halves(primals)
+            tangents, out, primals = widen_halves(tangents), widen_halves(out), widen_arguments(primals, first.dtype)
         return push(tangents, out, primals, static)
 
     return push_in_single

@@ -215,7 +215,7 @@ def _count_numbers(n: int, columns: int) -> int:
 def render_routine(step: Host) -> FunctionLaunch | None:
     """The launch of an op for which there is a routine; None for another op."""
     routine = step.routine
-    if routine is None:
+    if routine is None or routine.name not in ("guarded_solve", "solve"):
         return None
     writer = FunctionWriter(Grid(Kernel((), 0), [], {}))
     matrix, right = step.args[:2]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from ...arrays.spec import Spec, spec_of
 from ...ops.forms import Cast, Contract
@@ -16,7 +19,7 @@ from .destinations import layout_for_use
 from .float8_products import find_float8_factors
 from .fuse import Fuser
 from .half_values import product_dtype
-from .matrices import ProductAxes, as_matrices, merge_batch, view_as_matrices, with_one_batch_axis
+from .matrices import ProductAxes, copy_as_matrices, merge_batch, view_as_matrices, with_one_batch_axis
 
 #: The dtypes of products; those of half dtypes are computed in float32.
 PRODUCT_DTYPES = frozenset(("float32", "float64", *HALF_DTYPES))
@@ -59,10 +62,7 @@ def lower_contraction(f: Fuser, e: Equation, into: Layout | None = None, alpha: 
     if not axes.summed:
         lower_outer_product(f, e, axes.labels, axes.result)
         return
-    factors = find_float8_factors(f, e, axes) or (
-        as_matrices(f, e.args[0], axes.labels[0], (axes.batch, axes.rows, axes.summed), axes),
-        as_matrices(f, e.args[1], axes.labels[1], (axes.batch, axes.summed, axes.columns), axes),
-    )
+    factors = find_float8_factors(f, e, axes) or _find_factors(f, e, axes)
     if into is not None:
         f.last.append(Product(*_in_own_order(f, axes, into.buffer, factors)[1], alpha, 1.0))
         return
@@ -82,6 +82,40 @@ def lower_outer_product(f: Fuser, e: Equation, labels: tuple[str, ...], result: 
         return KernelLine("apply", out.dtype, axes, phase, args, lambda k, x, y: k.multiply(x, y), out.dtype)
 
     f.add_elementwise(e.results[0], out.shape, own, make)
+
+
+def _find_factors(f: Fuser, e: Equation, axes: ProductAxes) -> tuple[Layout, Layout]:
+    dtype = _factor_dtype(f, e, axes)
+    left = _as_factor(f, e.args[0], axes.labels[0], (axes.batch, axes.rows, axes.summed), axes, dtype)
+    return left, _as_factor(f, e.args[1], axes.labels[1], (axes.batch, axes.summed, axes.columns), axes, dtype)
+
+
+def _factor_dtype(f: Fuser, e: Equation, axes: ProductAxes) -> np.dtype[Any]:
+    """The dtype in which a product takes its matrices: their own, if the target multiplies such matrices."""
+    given = [spec_of(a).dtype for a in e.args]
+    sizes = [math.prod(axes.sizes[c] for c in group) for group in (axes.rows, axes.columns, axes.summed)]
+    is_taken = given[0] == given[1] != axes.dtype and f.target.takes_half_factors(given[0], *sizes)
+    return given[0] if is_taken else axes.dtype
+
+
+def _as_factor(
+    f: Fuser, x: Any, label: str, groups: Sequence[list[str]], axes: ProductAxes, dtype: np.dtype[Any]
+) -> Layout:
+    """An argument of a product as (*batch, rows, columns); copied only where strides do not allow it."""
+    layout = f.widened_layout(x, dtype)
+    found = view_as_matrices(layout, label, groups, axes.sizes)
+    if found is not None and (dtype == axes.dtype or _has_pairs(found, groups[-1] is axes.summed)):
+        return found
+    return copy_as_matrices(f, layout, label, groups, axes.sizes)
+
+
+def _has_pairs(matrices: Layout, is_left: bool) -> bool:
+    """Whether numbers along the depth are side by side, each pair at an even place; a right matrix may instead have its
+    columns so.
+    """
+    along, across = (matrices.strides[-1], matrices.strides[-2]) if is_left else matrices.strides[-2:]
+    apart = (*matrices.strides[:-2], across if is_left else matrices.strides[-1], matrices.offset)
+    return (along == 1 and not any(n % 2 for n in apart)) or (not is_left and matrices.strides[-1] == 1)
 
 
 #: The layouts of a product: out, left and right.

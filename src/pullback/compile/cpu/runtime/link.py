@@ -122,6 +122,12 @@ def converts_float16() -> bool:
     )
 
 
+@functools.cache
+def multiplies_bfloat16() -> bool:
+    """Whether this machine has an instruction that multiplies pairs of bfloat16 and adds them to float32."""
+    return bool(_initialized_llvm().get_host_cpu_features().get("avx512bf16"))
+
+
 def link(text: str, names: list[str], numbers: Sequence[int] = (), effort: Any = None) -> LinkedCode:
     """Optimise a module and load it into this process; if the code is known already, only load it. `numbers` are those
     of its table, by which code for one size differs from code for another. `effort` is LLVM's, else `EFFORT`.

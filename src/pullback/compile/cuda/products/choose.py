@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...loop_ir import Product
 from ...vocabulary import is_float8, is_half
 from .library import CANDIDATES, can_take
-from .tile import GroupShape, PanelShape, PlainShape, TensorShape, TileShape
+from .tile import GroupShape, PanelShape, PlainShape, TensorShape, TileShape, is_left_by_k
 
 #: Up to so many multiplications latency counts more than arithmetic: a tile of our own wins in any case.
 SMALL_PRODUCT = 1 << 24
@@ -14,7 +14,7 @@ SHARED_PRODUCT = 1 << 26
 #: Above, only the library's tiles are worth trying.
 LARGE_PRODUCT = 1 << 28
 #: The least K that is worth a block of a large tile.
-CUT_DEPTH = 512
+CUT_DEPTH = 128
 #: Multiprocessors of the machines that this is tuned for, and the warps that keep one busy while memory is slow.
 MULTIPROCESSORS, _BUSY_WARPS = 132, 16
 
@@ -69,12 +69,15 @@ def row_shape(product: Product) -> TensorShape | None:
 
 def panel_shape(product: Product) -> PanelShape:
     """The shape for a large product: the largest tiles that are nearly full and of which all multiprocessors have one,
-    or will have when K is cut.
+    or will have when K is cut. Warps with one row of fragments each hide more of what they wait for, if they can be.
     """
     rows, columns = product.out.shape[-2:]
+    can_be_low = is_left_by_k(product)
     if columns <= 32:
-        return PanelShape(2, 4, (4, 1))
-    large, small = PanelShape(4, 4, (2, 2)), PanelShape(2, 4, (2, 2))
+        tall = PanelShape(2, 4, (4, 1))
+        is_enough = count_blocks(product, tall.rows, tall.columns) >= MULTIPROCESSORS
+        return tall if is_enough or not can_be_low else PanelShape(1, 4, (4, 1))
+    large, small = PanelShape(4, 4, (2, 2)), PanelShape(1, 4, (4, 2)) if can_be_low else PanelShape(2, 4, (2, 2))
     is_full = -(-rows // large.rows) * large.rows <= 1.15 * rows
     parts = max(1, product.depth // CUT_DEPTH)
     return large if is_full and parts * count_blocks(product, large.rows, large.columns) >= MULTIPROCESSORS else small

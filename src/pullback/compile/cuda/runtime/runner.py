@@ -63,7 +63,7 @@ class CudaRunner:
             self.status = STATUSES.new_words(cupy, self.name, bool(self.donated), self.code.sites)
             # looked at in every call
             self.words, self.clean, self.has_status = self.status.words, self.status.words.tobytes(), self.code.sites
-            self.constants = {b: upload(cupy, b.constant) for b in _find_constants(self.code.plan)}
+            self.constants = self._upload(_find_constants(self.code.plan))
             tuner = Tuner(self)
             self.issuer = PlanIssuer(self.driver, self.code, compilation.options.fast, tuner.choose)
             compilation.source = self.issuer.source
@@ -95,6 +95,12 @@ class CudaRunner:
         counts = iter(range(len(outs)))
         self.order = [self.donated[i] if i in self.donated else ~next(counts) for i in range(len(outs))]
         note_holder(self)
+
+    def _upload(self, constants: set[Buffer]) -> dict[Buffer, Any]:
+        try:
+            return {b: upload(self.cupy, b.constant) for b in constants}
+        except MemoryError as error:
+            raise out_of_memory(f"the constants of {self.name}", sum(b.nbytes for b in constants)) from error
 
     @property
     def direct(self) -> CudaRunner:
