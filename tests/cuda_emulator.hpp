@@ -271,8 +271,8 @@ static inline unsigned tf32_(float x) {  // to the nearest number of ten bits, t
   const unsigned bits = __float_as_uint(x);
   return (bits >> 23 & 255) == 255 ? bits : (bits + 0x1000u) & ~0x1fffu;
 }
-template <int WIDTH> static void copy_async_(float* to, const float* from, bool inside) {
-  for (int i = 0; i < WIDTH; ++i) to[i] = inside ? from[i] : 0.0f;
+template <int WIDTH, bool IS_STREAM = false, class T> static void copy_async_(T* to, const T* from, bool inside) {
+  for (int i = 0; i < WIDTH; ++i) to[i] = inside ? from[i] : T{};
 }
 static inline void end_copies_() {}
 template <int LATER> static void await_copies_() {}

@@ -243,7 +243,7 @@ def _make_modules() -> dict[str, types.ModuleType]:
         **{name: _reduction(name, "axis", "out", "keepdims") for name in ("max", "min")},
         "cuda": types.SimpleNamespace(
             Device=Device, Stream=_Stream, Event=_Event, runtime=_runtime(),
-            get_current_stream=lambda: _streams.entered[-1],
+            get_current_stream=lambda device_id=-1: _streams.entered[-1],
             alloc_pinned_memory=lambda size: memoryview(bytearray(size)),
         ),
     }  # fmt: skip

@@ -194,7 +194,7 @@ __device__ void block_solve_(
 """
 
 
-def has_routine(routine: Routine, specs: Sequence[Spec]) -> bool:
+def can_solve(routine: Routine, specs: Sequence[Spec]) -> bool:
     """Whether a launch can do a routine for arguments and results of these specs."""
     matrix, right, out = specs[0], specs[1] if len(specs) > 2 else specs[0], specs[-1]
     n = matrix.shape[-1] if matrix.ndim > 1 else 0

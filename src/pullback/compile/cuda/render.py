@@ -85,16 +85,17 @@ class _Module:
         if isinstance(step, Blocks):
             return self._group(step, alignments) if step.count == 1 else self._blocks(step, alignments)
         if isinstance(step, Host):
-            return self._routine(step, shifts, alignments)
+            return self._host(step, shifts, alignments)
         return self._loop(step, nested, alignments)
 
-    def _routine(self, step: Host, shifts: Mapping[Buffer, int], alignments: Mapping[Buffer, int]) -> Sequence[Action]:
-        """The launches of a routine, or a call of CuPy."""
-        if is_attention(step.routine):
-            is_aligned = _has_aligned_rows(step, alignments)
-            return self._launch_all(render_attention(step, self.digits), shifts) if is_aligned else [HostCall(step)]
-        routine = render_routine(step)
-        return [HostCall(step)] if routine is None else [self._launch(routine, shifts)]
+    def _host(self, step: Host, shifts: Mapping[Buffer, int], alignments: Mapping[Buffer, int]) -> list[Action]:
+        """An op that has a routine is done by launches, any other one by CuPy."""
+        if step.routine is not None and is_attention(step.routine):
+            if _has_aligned_rows(step, alignments):
+                return self._launch_all(render_attention(step, self.digits), shifts)
+        elif (solved := render_routine(step)) is not None:
+            return [self._launch(solved, shifts)]
+        return [HostCall(step)]
 
     def _launch_all(self, launches: Sequence[FunctionLaunch], shifts: Mapping[Buffer, int]) -> list[Action]:
         _place_scratch(launches)

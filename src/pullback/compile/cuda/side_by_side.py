@@ -83,7 +83,7 @@ def count_shared_bytes(body: str) -> int:
     """The bytes of shared memory that a function's text declares."""
     declared = [(kind, re.findall(r"\d+", sizes)) for kind, sizes in _SHARED.findall(body)]
     own = sum(_SIZES[kind] * math.prod(map(int, sizes)) for kind, sizes in declared)
-    return own + SORT_BYTES * body.count("block_sort_<")
+    return own + SORT_BYTES * body.count("block_sort_")
 
 
 def merge_launches(launches: Sequence[FunctionLaunch]) -> FunctionLaunch:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..target import Compilation, Costs, Limits, Runner, Target
 from ..vocabulary import VOCABULARY
-from .linalg import has_routine
+from .linalg import can_solve
 from .products.attention import has_attention
 from .products.join import group_steps
 from .render import render_program
@@ -58,7 +58,7 @@ def make_cuda_target(link: Callable[[Compilation], Runner]) -> Target:
         render=render_program,
         link=link,
         group=group_steps,
-        has_routine=lambda routine, specs: has_routine(routine, specs) or has_attention(routine, specs),
+        has_routine=lambda routine, specs: has_attention(routine, specs) or can_solve(routine, specs),
         extra_bytes=lambda steps: render_program(steps, False).plan.scratch_bytes,
         has_half_products=True,
     )

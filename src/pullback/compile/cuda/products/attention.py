@@ -17,13 +17,13 @@ WIDTHS = (32, 64)
 _ROWS, _THREADS, _PIECE = 64, 128, 32
 
 
+def is_attention(routine: Routine) -> bool:
+    return routine.name in ("attend", "attend_back")
+
+
 def has_attention(routine: Routine, specs: Sequence[Spec]) -> bool:
     """Whether there is code for a routine on arrays of these specs."""
     return is_attention(routine) and all(s.dtype.name == "float32" and s.shape[-1] in WIDTHS for s in specs)
-
-
-def is_attention(routine: Routine | None) -> bool:
-    return routine is not None and routine.name in ("attend", "attend_back")
 
 
 def render_attention(step: Host, digits: int) -> list[FunctionLaunch]:

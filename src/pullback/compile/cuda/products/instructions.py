@@ -6,9 +6,7 @@ import functools
 import importlib.resources
 
 #: Machine instructions of the tensor cores, which an emulator replaces: `a` and `b` in tf32 or a half type, `c` is
-#: added to; and of copies to shared memory that go on while the thread does, zeros for what is not `inside`, in groups
-#: of which the last may be awaited `LATER`. Machines that have none of this kind exchange numbers between lanes and
-#: multiply them as they are.
+#: added to. Machines that have none of this kind exchange numbers between lanes and multiply them as they are.
 _WARP_INSTRUCTIONS = """
 // ptx
 #if __CUDA_ARCH__ >= 800
@@ -31,17 +29,6 @@ __device__ __forceinline__ void mma_(float* c, const unsigned* a, const unsigned
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-template <int WIDTH> __device__ __forceinline__ void copy_async_(float* to, const float* from, const bool inside) {
-  const unsigned place = (unsigned)__cvta_generic_to_shared(to);
-  if (WIDTH == 4)
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(inside ? 16 : 0));
-  else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(place), "l"(from), "r"(inside ? 4 : 0));
-}
-__device__ __forceinline__ void end_copies_() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int LATER> __device__ __forceinline__ void await_copies_() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
 }
 #else
 __device__ __forceinline__ unsigned tf32_(const float x) { return __float_as_uint(x); }
@@ -70,11 +57,6 @@ template <class E> __device__ __forceinline__ void mma_(float* c, const unsigned
       c[e] = fmaf(half_of_<E>(e / 2 ? high : low, k), half_of_<E>(other, k), c[e]);
     }
 }
-template <int WIDTH> __device__ __forceinline__ void copy_async_(float* to, const float* from, const bool inside) {
-  for (int i = 0; i < WIDTH; ++i) to[i] = inside ? from[i] : 0.0f;
-}
-__device__ __forceinline__ void end_copies_() {}
-template <int LATER> __device__ __forceinline__ void await_copies_() {}
 #endif
 // end of ptx
 """.lstrip()

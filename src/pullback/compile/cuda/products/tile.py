@@ -109,6 +109,13 @@ class PlainShape:
 
 
 @dataclass(frozen=True, slots=True)
+class DirectShape:
+    """Without tiles, for the smallest products: each of so many threads has one element."""
+
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
 class GroupShape:
     """For large products of float32: each group of four warps has 64 rows of so many columns."""
 
@@ -127,13 +134,6 @@ class GroupShape:
         """Three pieces of the left argument, two of the right one in its parts."""
         parts = 2 if digits == 3 else 1
         return 4 * CHUNK * (3 * self.rows + 2 * parts * self.columns)
-
-
-@dataclass(frozen=True, slots=True)
-class DirectShape:
-    """Without tiles, for the smallest products: each of so many threads has one element."""
-
-    threads: int
 
 
 TileShape = TensorShape | PanelShape | GroupShape | PlainShape

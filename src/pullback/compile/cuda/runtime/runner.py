@@ -22,8 +22,9 @@ from .driver import Driver, find_driver
 from .issue import Part, PlanIssuer, describe_launches, is_conditional, take_choices, walk_actions, why_on_host
 from .memory import ALIGNMENT, note_holder, out_of_memory, overlap, upload
 from .movable import MovableGraph
-from .recycling import ResultArrays
-from .short_plans import PreparedLaunches, find_short_plan
+from .recycling import HeldResult, ResultArrays
+from .repeated_call import RepeatedCall, Round
+from .short_plans import MAX_WITHOUT_GRAPH, PreparedLaunches, find_short_plan
 from .status import STATUSES
 from .tune import Tuner
 
@@ -75,11 +76,13 @@ class CudaRunner:
         new = [s for i, s in enumerate(outs) if i not in self.donated]
         held = _HELD_RESULTS if self.donated or self.short_plan is None else _HELD_RESULTS_OF_SHORT_PLANS
         self.results = [ResultArrays(cupy, s.shape, s.dtype, s.nbytes, held) for s in new]
+        self.holds_results = all(each.holds for each in self.results)
         self.current_stream, self.launch_graph = cupy.cuda.get_current_stream, self.driver.launch_graph
         self.written = sorted(set(self.donated.values()))
         # what overwrites arguments asks whether they overlap, which is remembered with a graph
         if self.written:
             self.short_plan = None
+        self.has_graphs = self.short_plan is None or len(self.short_plan) > MAX_WITHOUT_GRAPH
         self.numbers = [i for i, s in enumerate(self.specs) if s.device == "cpu"]
         self.buffers: list[Buffer] = [*self.steps.inputs, *self.steps.new_outputs]
         # short programs are called from many places of an eager loop, each with addresses of its own
@@ -140,7 +143,7 @@ class CudaRunner:
         """
         if self.has_status and self.words.tobytes() != self.clean:
             STATUSES.check()
-        stream: int = self.current_stream().ptr
+        stream: int = self.current_stream(self.device_id).ptr
         memory = self.streams.get(stream)
         if memory is None or stream == _PER_THREAD:
             memory = self._find_memory(stream)
@@ -163,6 +166,49 @@ class CudaRunner:
                     part(stream)
         return outs
 
+    def call_again(self, repeated: RepeatedCall) -> list[Any] | None:
+        """The same for arrays that were there before: of their results, a set that nothing refers to any more."""
+        if not self.holds_results:
+            return self.call(repeated.addresses.copy())
+        if self.has_status and self.words.tobytes() != self.clean:
+            STATUSES.check()
+        stream: int = self.current_stream(self.device_id).ptr
+        memory = self.streams.get(stream)
+        if memory is not None and memory is repeated.memory:
+            with memory.lock:
+                if (found := repeated.take_round()) is not None:
+                    if found.launches is not None:
+                        for launch, parameters in found.launches:
+                            launch(stream, parameters.address)
+                        return [entry[0] for entry, _ in found.results]
+                    # graphs come and go
+                    if (parts := memory.graphs.get(found.key)) is not None:
+                        for part in parts:
+                            if type(part) is int:
+                                self.launch_graph(part, stream)
+                            else:
+                                part(stream)
+                        return [entry[0] for entry, _ in found.results]
+        pointers = repeated.addresses.copy()
+        outs = self.call(pointers)
+        if outs is not None and stream != _PER_THREAD:
+            self._remember_round(repeated, stream, tuple(pointers))
+        return outs
+
+    def _remember_round(self, repeated: RepeatedCall, stream: int, key: tuple[int, ...]) -> None:
+        results: list[HeldResult] = []
+        for each, address in zip(self.results, key[len(self.specs) :], strict=True):
+            held = each.find(stream, address)
+            if held is None:  # another took its place
+                return
+            results.append(held)
+        memory = self.streams.get(stream)
+        if memory is None or (self.has_graphs and key not in memory.graphs):
+            return
+        with memory.lock:
+            launches = None if self.has_graphs else memory.prepare(self).bind(key)
+            repeated.add_round(memory, Round(results, key, launches))
+
     def _find_memory(self, stream: int) -> StreamMemory:
         """The memory of this program on a stream: calls on one stream follow each other, those on two may not."""
         key = (stream, threading.get_ident()) if stream == _PER_THREAD else stream
@@ -178,10 +224,10 @@ class CudaRunner:
         starts, sizes = key[: len(self.specs)], [s.nbytes for s in self.specs]
         if self.written and overlap(starts, sizes, self.written):
             return False
-        at = memory.addresses(self, key)
-        if self.short_plan is not None and not memory.is_steady(self, key):
+        if self.short_plan is not None and not (self.has_graphs and memory.is_steady(self, key)):
             memory.prepare(self).issue(key, stream)
             return True
+        at = memory.addresses(self, key)
         parts = memory.find_parts(self, key, at) if self.short_plan is None else memory.record(self, key, at)
         if parts is None:
             self.issuer.run(self.code.plan, self.steps, at, stream)
