@@ -29,7 +29,7 @@ from .launch_plan import (
     count_launches,
     new_status,
 )
-from .linalg import SYSTEMS, render_routine
+from .linalg import SYSTEMS
 from .preamble import FLOAT8, PREAMBLE
 from .products.attention import is_attention, render_attention
 from .products.choose import offered_algorithms, offered_shapes, row_shape
@@ -37,6 +37,7 @@ from .products.instructions import tiles_text
 from .products.join import Unit, split_stages
 from .products.library import split_batch
 from .products.tile import Tail, render_tile, store_product
+from .routines import render_routine
 from .side_by_side import can_chain, chain_launches, share_launches
 from .small_loops import render_small_loop
 
