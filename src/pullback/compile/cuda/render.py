@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ from .products.choose import offered_algorithms, offered_shapes, row_shape
 from .products.join import Unit, split_stages
 from .products.library import split_batch
 from .products.tile import INSTRUCTIONS, Tail, render_tile, store_product, tiles_text
-from .side_by_side import can_chain, chain_launches, share_launches
+from .side_by_side import can_chain, can_finish, chain_launches, finish_launch, share_launches
 
 #: Where buffers of the scratch area start.
 SCRATCH_ALIGNMENT = 256
@@ -55,10 +56,15 @@ class _Module:
     def __init__(self, tf32: bool) -> None:
         self.tf32 = tf32
         self.names: dict[str, str] = {}
+        self.numbers = itertools.count()
+        #: The functions of launches that others may be joined to, and how often each is launched.
+        self.functions: dict[int, tuple[Launch, FunctionLaunch]] = {}
+        self.uses: collections.Counter[str] = collections.Counter()
         self.sites: list[Any] = []
 
     def plan(self, steps: Steps, alignments: Mapping[Buffer, int]) -> LaunchPlan:
         actions = [action for step in steps.steps for action in self.step(step, {}, alignments)]
+        actions = self._finish_launches(actions)
         return LaunchPlan(tuple(actions), _count_scratch_bytes(actions))
 
     def step(self, step: Step, shifts: Mapping[Buffer, int], alignments: Mapping[Buffer, int]) -> Sequence[Action]:
@@ -75,11 +81,36 @@ class _Module:
         return [self._launch(x, shifts) for x in launches]
 
     def _launch(self, x: FunctionLaunch, shifts: Mapping[Buffer, int]) -> Launch:
-        name = self.names.setdefault(x.text, f"kernel{len(self.names)}")
+        name = self.names.get(x.text) or self.names.setdefault(x.text, f"kernel{next(self.numbers)}")
+        self.uses[name] += 1
         for buffer in x.buffers:
             if buffer.kind == "status":
                 self._place_status(buffer)
-        return Launch(name, x.buffers, tuple(shifts.get(b, 0) for b in x.buffers), x.grid, x.block, x.shared_bytes)
+        shifted = tuple(shifts.get(b, 0) for b in x.buffers)
+        launch = Launch(name, x.buffers, shifted, x.grid, x.block, x.shared_bytes)
+        if not any(shifted):
+            self.functions[id(launch)] = launch, x
+        return launch
+
+    def _finish_launches(self, actions: Sequence[Action]) -> list[Action]:
+        """Launches of one block are done by the last block of the launch before."""
+        found: list[Action] = []
+        for action in actions:
+            _, second = self.functions.get(id(action), (None, None))
+            before, first = self.functions.get(id(found[-1]), (None, None)) if found else (None, None)
+            if before is None or first is None or second is None or not can_finish(first, second):
+                found.append(action)
+                continue
+            found[-1] = self._launch(finish_launch(first, second), {})
+            for x in (first, second):
+                self._forget(x)
+        return found
+
+    def _forget(self, x: FunctionLaunch) -> None:
+        name = self.names[x.text]
+        self.uses[name] -= 1
+        if not self.uses[name]:
+            del self.names[x.text]
 
     def _place_status(self, status: Buffer) -> None:
         if status.offset < 0:
