@@ -35,7 +35,7 @@ WAY = -1
 HEADER = Path(__file__).with_name("cuda_emulator.hpp")
 FLAGS = ["-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing", "-w"]
 #: What makes a kernel's threads wait for each other, directly or in a device function.
-WAITS = re.compile(r"__sync|__shfl|__ballot|__any_sync|__match_any|fold_warp_|fold_block_|warp_|block_|tile_|mma_")
+WAITS = re.compile(r"__sync|barrier_|__shfl|__ballot|__any_sync|__match_any|warp_|block_|tile_|mma_|attend_|sum_rows_")
 
 
 def has_compiler():

@@ -16,6 +16,7 @@ from pullback.compile.cuda import eager_scatter
 from pullback.compile.cuda.products import eager as eager_products
 from pullback.compile.cuda.runtime import conditional, eager_launch, link, runner
 from pullback.compile.reference.interpreter import product_operands
+from pullback.optim.stateful import native_step
 
 __all__ = ["FakeDriver", "installed"]
 
@@ -249,5 +250,6 @@ def installed():
         mock.patch.object(eager_products.driver, "find_driver", return_value=driver),
         mock.patch.dict(eager_products._plans, clear=True),
         mock.patch.object(link, "why_unavailable", return_value=""),
+        mock.patch.object(native_step, "_why_no_cuda", return_value=""),
     ):
         yield cupy, driver

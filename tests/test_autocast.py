@@ -120,7 +120,7 @@ def test_by_name_and_by_scope():
         ({"dtype": "float32"}, "bfloat16"),
         ({"device": "tpu"}, "cpu"),
         ({"keep": {"sofmax"}}, "softmax"),
-        ({"keep": {"mean"}}, "made of other ops"),
+        ({"keep": {"lstm"}}, "made of other ops"),
         ({"keep": "add"}, "a set of names"),
         ({"keep": {3}}, "names or functions"),
         ({"enabled": 1}, "True or False"),

@@ -217,7 +217,7 @@ def test_ops_can_be_filtered_and_shows_all_columns(console):
     assert {"sinh", "asinh", "matmul"} <= {row[0] for row in rows if row}
     assert "cos" not in {row[0] for row in rows if row}
     heading = next(row for row in rows if row[:1] == ["op"])
-    assert heading == ["op", "family", "forward", "reverse", "batching", "kernel", "samples"]
+    assert heading == ["op", "family", "forward", "reverse", "kernel", "autocast", "samples"]
 
 
 def test_doctor_names_every_extra_there_is(console):

@@ -145,6 +145,26 @@ def test_values_that_are_compared_are_rounded(target):
     assert (np.count_nonzero(np.asarray(slopes), axis=1) >= 1).all()
 
 
+@pytest.mark.parametrize("dtype", HALVES)
+def test_what_steps_sees_rounded_numbers(target, dtype):
+    """Just below a whole number, which rounding makes it: truths, whole numbers and steps do not depend on what shares
+    a kernel, also where the sum was widened meanwhile.
+    """
+    x = np.full(3, 3, getattr(pb, dtype))
+    y = np.full(3, -EPSILON[dtype] / 8, x.dtype)
+    functions = [
+        lambda h: h.astype("int32"),
+        lambda h: pb.floor(h),
+        lambda h: h == 3,
+        lambda h: h.astype("float32") < 3,
+        lambda h: h.astype("float64").astype("float32") == 3,
+        lambda h: h.astype("float32"),
+    ]
+    found = pb.jit(lambda x, y: [f(x + y) for f in functions])(x, y)
+    for mine, f in zip(found, functions, strict=True):
+        np.testing.assert_array_equal(np.asarray(mine), np.asarray(f(pb.tensor(x) + y)))
+
+
 def rows(x):
     """Light kernels over rows of bfloat16: sums, extremes, several passes, and nothing but elements."""
     return pb.sum(x, axis=1), pb.max(x * 2, axis=1), x * 2 + 1, pb.sum(x * x), pb.nn.layer_norm(x)
@@ -239,3 +259,41 @@ def test_many_random_programs(monkeypatch):
         if seed % 4 == 1:
             source = in_float16(drawn_program(seed, 3, 8))
             assert [fault for mode in MODES if (fault := find_fault(source, mode)) is not None] == []
+
+
+def test_a_maximum_equals_its_element_wherever_both_are_widened(target):
+    """Comparisons and selections of widened values meet those that were stored, recomputed or moved in between."""
+    x = drawn("bfloat16", 6, 8) * 3
+
+    def f(x):
+        y = pb.tanh(x * 1.7)
+        wide, top = y.astype("float32"), pb.max(y, axis=1)
+        clipped = pb.maximum(wide, -2.0)
+        return [
+            wide == top.astype("float32").reshape(6, 1),
+            wide.T.reshape(8, 6) == pb.max(wide, axis=1),
+            clipped == pb.max(wide.T, axis=0)[:, None],
+            pb.where(wide > 0, wide, -wide) == abs(y).astype("float32"),
+            wide,
+            y,
+        ]
+
+    *equal, wide, y = (np.asarray(a) for a in pb.jit(f)(x))
+    top = y.astype("float32").max(axis=1)
+    np.testing.assert_array_equal(wide, y.astype("float32"))
+    for found, wanted in zip(equal, (wide == top[:, None], top == wide.T, wide == top[:, None]), strict=False):
+        np.testing.assert_array_equal(found, wanted)
+    assert equal[3].all()
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_the_last_element_of_a_row_is_stored_alone(dtype):
+    """One more than a vector has: what lies behind is left as it is."""
+
+    def f(x):
+        y = pb.nn.softmax(x, axis=-1)
+        return pb.concat([y, pb.cos(y)])
+
+    x = drawn(dtype, 17)
+    found, wanted = (np.asarray(a).astype("float32") for a in (pb.jit(f)(x), f(x)))
+    np.testing.assert_allclose(found, wanted, atol=2 * EPSILON[dtype])

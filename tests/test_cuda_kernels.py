@@ -17,7 +17,7 @@ from test_random_graphs import tried
 import pullback as pb
 from pullback.arrays.trees import flatten
 from pullback.compile import targets
-from pullback.compile.cuda.kernel import row_shape, rows, rows_ahead
+from pullback.compile.cuda.kernel import row_shape, rows, rows_ahead, sorted_scatters
 from pullback.compile.cuda.kernel.render import render_kernel
 from pullback.compile.cuda.launch_plan import Choice, Launch, NestedPlans
 from pullback.compile.cuda.side_by_side import MAX_SHARED_BYTES, count_shared_bytes
@@ -249,6 +249,18 @@ SCATTERS = [
 def test_many_stores_at_indices_are_sorted(case):
     f, args = SCATTERS[case]
     compare(pb.grad(f), *args)
+
+
+@pytest.mark.parametrize(("places", "high"), [(70000, 70000), (300, 300), (70000, 3)])
+def test_blocks_that_sort_together_keep_the_order_of_equal_keys(monkeypatch, places, high):
+    args = normal(places), indices(high, 2600)
+    f = pb.grad(lambda w, i: pb.sum(pb.sin(w[i]) * pb.exp(w[i])))
+    before = pb.jit(f)(*args)
+    monkeypatch.setattr(sorted_scatters, "MIN_POINTS_OF_BLOCKS", 1000)
+    monkeypatch.setattr(sorted_scatters, "POINTS_OF_BLOCK", 256)
+    assert any("block_sort_place_" in text for text in launches_of(f, *args))
+    compare(f, *args)
+    np.testing.assert_array_equal(pb.jit(lambda *args: f(*args))(*args), before)
 
 
 def test_the_last_of_many_stores_at_one_place_stays():

@@ -55,6 +55,15 @@ def test_arithmetic_is_refused_by_name():
     }.items():
         with pytest.raises(pb.errors.DtypeError, match=f"{name}: float8_e4m3fn only stores"):
             call()
+    bare, beside = x.numpy(), np.ones(2, "float32")
+    for name, call in {
+        "add": lambda: pb.add(bare, bare),
+        "tanh": lambda: pb.tanh(bare),
+        "maximum": lambda: pb.maximum(beside, bare),
+        "multiply": lambda: pb.jit(lambda x: x * 2)(bare),
+    }.items():
+        with pytest.raises(pb.errors.DtypeError, match=f"{name}: float8_e4m3fn only stores"):
+            call()
     with pytest.raises(pb.errors.DtypeError, match="only stores numbers"):
         pb.stage(lambda x: x * x)(x.numpy())
     with pytest.raises(pb.errors.DtypeError, match="only stores numbers"):

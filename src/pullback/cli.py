@@ -30,6 +30,8 @@ from pullback.compile.cpu.runtime.link import vector_bytes
 from pullback.compile.threads import get_num_threads
 from pullback.errors import ArgumentError, DeviceError, PullbackError
 from pullback.ops import load_all_ops
+from pullback.ops.casting import family_rule
+from pullback.ops.fusion import WHOLES
 from pullback.tools.certify import DTYPES, HALF_DTYPES, ROLES, certify_ops, device_roles
 from pullback.tools.compile_stages import STAGES, passes_text, stage_text
 from pullback.tools.gpu_check import check_gpu, count_gpus
@@ -245,12 +247,13 @@ def op_rows() -> list[list[str]]:
     """A heading, then a row for each op from its record, sorted by family and name; reverse names the arguments. The
     functions that are composed of ops follow: they support what their ops do.
     """
-    rows = [["op", "family", "forward", "reverse", "batching", "kernel", "samples"]]
+    rows = [["op", "family", "forward", "reverse", "kernel", "autocast", "samples"]]
     for op in sorted(load_all_ops().values(), key=lambda op: (op.family, op.name)):
         pulled = [name for name in op.args if op.differentiable and op.pulls.get(name)]
-        marks = ["-" if x is None else "yes" for x in (pulled or None, op.batch, op.kernel)]
+        marks = ["-" if x is None else "yes" for x in (pulled or None, op.kernel)]
         samples = str(len(op.samples(np.random.default_rng(0))))
-        rows.append([op.name, op.family, marks[0], ", ".join(pulled) or "-", *marks[1:], samples])
+        kind = family_rule(op).kind
+        rows.append([op.name, op.family, marks[0], ", ".join(pulled) or "-", marks[1], kind, samples])
     return rows + sorted(composite_rows({row[0] for row in rows}), key=lambda row: (row[1], row[0]))
 
 
@@ -262,7 +265,9 @@ def composite_rows(ops: set[str]) -> Iterator[list[str]]:
             function = getattr(package, name)
             layer, family = (*getattr(function, "__module__", "").split(".")[1:], "", "")[:2]
             if inspect.isfunction(function) and layer in ("ops", "nn") and name not in ops:
-                yield [f"{space}.{name}".lstrip("."), family or space, "composite", "", "", "", ""]
+                whole = getattr(function, "fusion", None) or getattr(function, "whole", None) or WHOLES.get(name)
+                kind = "" if whole is None else whole.autocast
+                yield [f"{space}.{name}".lstrip("."), family or space, "composite", "", "", kind, ""]
 
 
 def describe_python() -> str:

@@ -7,13 +7,13 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from .errors import ArgumentError
+from .errors import ArgumentError, ArgumentTypeError
 from .instrument import NO_INSTRUMENTS, Instrument, Instruments
 
 P = ParamSpec("P")
@@ -22,7 +22,8 @@ R = TypeVar("R")
 
 class Modes(NamedTuple):
     """How ops behave in this context: whether they record, the installed instruments, a symbol of the program that
-    `jit` is tracing, which records ops on captured tensors (`ops/record.py`), and what `pb.autocast` casts.
+    `jit` is tracing, which records ops on captured tensors (`ops/record.py`), what `pb.autocast` casts, and the rank
+    that this is among ranks of one process.
     """
 
     grad: bool = True
@@ -30,6 +31,16 @@ class Modes(NamedTuple):
     instruments: Instruments | None = None
     tracing: Any = None
     autocast: Any = None
+    rank: Any = None
+
+
+def context_key(mode: Modes) -> Any:
+    """What a traced program depends on besides arguments: the dtypes that `pb.autocast` chooses, and the rank among
+    ranks of one process; None where there is neither.
+    """
+    if mode.autocast is None and mode.rank is None:
+        return None
+    return (None if mode.autocast is None else mode.autocast.key), mode.rank
 
 
 #: The default modes, and those of `no_grad` and `inference_mode`. Eager fast paths test `modes() is PLAIN`, so an equal
@@ -92,8 +103,12 @@ class override_modes:
 
 def run_inside(fresh: Callable[[], AbstractContextManager[Any]], function: Callable[P, R]) -> Callable[P, R]:
     """A function whose calls each run inside a context manager of their own: calls may overlap."""
+    if not callable(function):
+        raise ArgumentTypeError(f"as a decorator it wants a function, got a {type(function).__name__}.")
     if inspect.isgeneratorfunction(function):
         return _wrap_generator(function, fresh)
+    if inspect.isasyncgenfunction(function):
+        return _wrap_async_generator(function, fresh)
     if inspect.iscoroutinefunction(function):
         return _wrap_coroutine(function, fresh)
 
@@ -138,6 +153,36 @@ def _wrap_generator(function: Callable[P, Any], fresh: Callable[[], AbstractCont
                 raise
             except BaseException as error:
                 reply, resume = error, generator.throw
+
+    return wrapped
+
+
+def _wrap_async_generator(
+    function: Callable[P, Any], fresh: Callable[[], AbstractContextManager[Any]]
+) -> Callable[P, Any]:
+    """The same for a generator that awaits; its caller runs in the same context."""
+
+    @functools.wraps(function)
+    async def wrapped(*args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[Any, Any]:
+        with fresh():
+            generator = function(*args, **kwargs)
+        reply: Any = None
+        resume = generator.asend
+        while True:
+            try:
+                with fresh():
+                    item = await resume(reply)
+            except StopAsyncIteration:
+                return
+            try:
+                reply = yield item
+                resume = generator.asend
+            except GeneratorExit:
+                with fresh():
+                    await generator.aclose()
+                raise
+            except BaseException as error:
+                reply, resume = error, generator.athrow
 
     return wrapped
 

@@ -74,7 +74,7 @@ def _from_host(name: str) -> Any:
         if isinstance(a, ndarray):
             if a.device.id == Device().id and name != "array" and dtype in (None, a.dtype):
                 return a
-            return wrap(np.array(a.get(), dtype, **options))
+            return wrap(np.array(a._memory, dtype, **options))
         if interface is not None:
             holder = types.SimpleNamespace(__array_interface__={k: v for k, v in interface.items() if k != "stream"})
             holder.owner = a

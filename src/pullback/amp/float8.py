@@ -14,6 +14,7 @@ from ..ops.contract.matrix_products import matmul
 from ..ops.dispatch import as_value, ndim, shape
 from ..ops.elementwise.pointwise import abs as size_of
 from ..ops.elementwise.pointwise import divide, greater, multiply, where
+from ..ops.fusion import cast_whole
 from ..ops.reduce import reductions
 from ..ops.reduce.reductions import as_constant
 from ..ops.shape.reshaping import astype
@@ -67,6 +68,7 @@ def quantize(x: Any, /, dtype: Any = "float8_e4m3fn", *, axis: Any = None) -> Qu
     return Quantized(astype(divide(wide, scale), wanted), scale)
 
 
+@cast_whole("promote")
 @attributed_to_caller
 def scaled_matmul(a: Quantized, b: Quantized, /, *, out_dtype: Any = "float32") -> Any:
     """The matrix product of two quantized arrays: of their data, added up in float32, times both scales. Each scale is

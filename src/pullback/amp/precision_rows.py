@@ -86,8 +86,8 @@ class GradientRow:
 
 @dataclass(frozen=True, slots=True)
 class LayerRow:
-    """One layer: the relative error of its last activation and of its gradients, what rounding lost forward and in the
-    backward pass, and what is wrong in it.
+    """One layer: the relative error of its last array of activations and of its gradients, what rounding lost forward
+    and in the backward pass, and what is wrong in it.
     """
 
     name: str
@@ -224,7 +224,9 @@ def layer_rows(
     rows = []
     for name in names:
         mine = [(i, r) for i, r in enumerate(low) if r.place.layer == name]
-        known = [errors[i] for i, r in mine if i in errors and not r.is_backward]
+        known = [(r.value.size > 1, errors[i]) for i, r in mine if i in errors and not r.is_backward]
+        # a loss after the last layer is no activation of it
+        activations = [e for is_array, e in known if is_array] or [e for _, e in known]
         forward, backward = (
             sum((r.loss for _, r in mine if r.is_backward is back), RangeLoss()) for back in (False, True)
         )
@@ -232,5 +234,5 @@ def layer_rows(
         state = "overflow" if forward.overflow else next((g.state for g in own if g.state), "")
         worst = max((g.error for g in own), default=math.nan)
         if known or own:
-            rows.append(LayerRow(name, known[-1] if known else math.nan, worst, forward, backward, state))
+            rows.append(LayerRow(name, activations[-1] if known else math.nan, worst, forward, backward, state))
     return tuple(rows)

@@ -76,6 +76,8 @@ class Limits:
     max_batch_axes: int = 1
     #: Dtypes in which products read the patches of a convolution where they are in its grid: nothing is laid out.
     patchless_dtypes: frozenset[str] = frozenset()
+    #: Whether two rounds of a loop are lowered as one where a product's factor is overwritten by what follows it.
+    doubles_rounds: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,8 +159,8 @@ class Code(Protocol):
 #: What an input of a direct call is found to be.
 ARRAY, CONSTANT, TRACKED = range(3)
 #: What a direct call takes: arrays; untracked tensors too; all tensors, and nothing is recorded; or exactly those that
-#: are recorded.
-ARRAYS, UNTRACKED, UNRECORDED, RECORDED = range(1, 5)
+#: are recorded. What a tape saved and delivers are arrays of the program's specs for certain.
+ARRAYS, UNTRACKED, UNRECORDED, RECORDED, SAVED_ARRAYS = range(1, 6)
 
 
 class DirectCalls(Protocol):

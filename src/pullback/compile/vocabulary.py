@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.dtypes import bfloat16
+from ..arrays.dtypes import as_dtype
 from ..arrays.spec import Spec
 from ..ops.families import result_dtype
 from ..ops.op import Op
@@ -96,7 +96,8 @@ def is_half(dtype: np.dtype[Any]) -> bool:
 
 def half_dtype(name: str) -> np.dtype[Any]:
     """A half dtype by its name."""
-    return bfloat16() if name == "bfloat16" else np.dtype(name)
+    found: np.dtype[Any] = as_dtype(name)
+    return found
 
 
 def value_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:

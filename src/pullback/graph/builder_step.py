@@ -19,7 +19,7 @@ from ..ops.dispatch import as_value
 from ..ops.elementwise.pointwise import positive
 from ..ops.index.normalize import SLOT
 from ..ops.lazy import lazy_function
-from ..settings import enable_grad
+from ..settings import enable_grad, override_modes
 from .builder_lines import GradientLine, GraphValue, OpLine, SizeLine
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ class StepPlan:
         b = self.builder
         inputs = [*(b.variables[n] for n in self.variables), *(b.placeholders[n] for n in self.placeholders)]
         values: dict[int, Any] = {}
-        with enable_grad() if self.differentiated else nullcontext():
+        # the dtypes of its lines were chosen when they were built
+        with enable_grad() if self.differentiated else nullcontext(), override_modes(autocast=None):
             self._define(values, inputs, [*state, *fed])
             for line in self.lines:
                 self._define(values, line.results, self._compute_line(line, values, sizes))

@@ -56,7 +56,7 @@ def fixed_point(f: Function, x0: Any, *params: Any, **options: Unpack[SolveKeywo
     >>> float(np.round(x, 8)), float(np.round(slope, 8))
     (6.0, 2.0)
     """
-    return _solve(_FIXED_POINT, True, f, x0, *params, **options).value
+    return solve_equation(_FIXED_POINT, True, f, x0, *params, **options).value
 
 
 def root(f: Function, x0: Any, *params: Any, **options: Unpack[SolveKeywords]) -> Any:
@@ -67,7 +67,7 @@ def root(f: Function, x0: Any, *params: Any, **options: Unpack[SolveKeywords]) -
     >>> float(np.round(square_root(4.0), 8)), float(np.round(pb.grad(square_root)(4.0), 8))
     (2.0, 0.25)
     """
-    return _solve(_ROOT, True, f, x0, *params, **options).value
+    return solve_equation(_ROOT, True, f, x0, *params, **options).value
 
 
 def argmin(
@@ -93,7 +93,7 @@ def argmin(
     """
     if not callable(f):
         return reductions.argmin(f, x0 if axis is None else axis, keepdims=keepdims)
-    return _solve(_ARGMIN, True, f, x0, *params, **options).value
+    return solve_equation(_ARGMIN, True, f, x0, *params, **options).value
 
 
 def least_squares(residual: Function, x0: Any, *params: Any, **options: Unpack[SolveKeywords]) -> Any:
@@ -104,7 +104,7 @@ def least_squares(residual: Function, x0: Any, *params: Any, **options: Unpack[S
     >>> np.round(pb.least_squares(lambda w, y: w[0] + w[1] * t - y, np.zeros(2), y), 6)
     array([1., 2.])
     """
-    return _solve(_LEAST_SQUARES, True, residual, x0, *params, **options).value
+    return solve_equation(_LEAST_SQUARES, True, residual, x0, *params, **options).value
 
 
 class _ProblemKind(NamedTuple):
@@ -119,7 +119,7 @@ class _ProblemKind(NamedTuple):
 
 
 @cast_whole("high")
-def _solve(kind: _ProblemKind, strict: bool, f: Function, x0: Any, *params: Any, **options: Any) -> Solution:
+def solve_equation(kind: _ProblemKind, strict: bool, f: Function, x0: Any, *params: Any, **options: Any) -> Solution:
     if unknown := options.keys() - SolveKeywords.__optional_keys__:
         raise ArgumentTypeError(f"{kind.what}: unknown option {', '.join(sorted(unknown))}.")
     chosen = SolveOptions(**options, strict=strict)
@@ -185,7 +185,7 @@ class solve:
     (False, 5)
     """
 
-    fixed_point = staticmethod(functools.partial(_solve, _FIXED_POINT, False))
-    root = staticmethod(functools.partial(_solve, _ROOT, False))
-    argmin = staticmethod(functools.partial(_solve, _ARGMIN, False))
-    least_squares = staticmethod(functools.partial(_solve, _LEAST_SQUARES, False))
+    fixed_point = staticmethod(functools.partial(solve_equation, _FIXED_POINT, False))
+    root = staticmethod(functools.partial(solve_equation, _ROOT, False))
+    argmin = staticmethod(functools.partial(solve_equation, _ARGMIN, False))
+    least_squares = staticmethod(functools.partial(solve_equation, _LEAST_SQUARES, False))

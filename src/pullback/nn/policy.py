@@ -63,6 +63,9 @@ class Policy(_Fields):
 def _check_dtype(given: Any, name: str) -> str | None:
     if given is None:
         return None
+    if isinstance(given, str) and given.startswith("mixed_"):
+        ours = f"pb.Policy(compute={given[6:]!r}, output=None)"
+        raise ArgumentError(f"Policy: {given!r} is a name of Keras'; here it is {ours}.")
     found = as_dtype(given).name
     if found not in _DTYPES:
         raise ArgumentError(f"Policy: {name} is one of {', '.join(_DTYPES)} or None, got {found}.")

@@ -7,14 +7,15 @@ so do its rules: a derivative is computed in the dtype of the op that it belongs
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, overload
 
 from ..arrays.argument_checks import short_repr
 from ..arrays.dtypes import as_dtype
 from ..errors import ArgumentError, ArgumentTypeError
-from ..settings import Modes, modes, run_inside, set_modes
+from ..settings import modes, run_inside, set_modes
 from .casting import Casting
 from .fusion import WHOLES
 from .lazy import find_public
@@ -26,6 +27,27 @@ _HALF = ("bfloat16", "float16")
 _DEVICES = (None, "cpu", "cuda")
 #: Where functions are looked up by name; those of a module that is not loaded yet are among them.
 _SPACES = ("", "nn.", "linalg.", "special.", "fft.")
+
+
+def _accept_pytorch(construct: Callable[..., None]) -> Callable[..., None]:
+    """A decorator of the constructor, which then takes PyTorch's arguments too: the device is the first of them."""
+
+    @functools.wraps(construct)
+    def init(self: Any, *args: Any, **options: Any) -> None:
+        if "device_type" in options or (args and isinstance(args[0], str) and args[0] in _DEVICES):
+            args, options = (), _read_pytorch(*args, **options)
+        construct(self, *args, **options)
+
+    return init
+
+
+def _read_pytorch(
+    device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None, **own: Any
+) -> dict[str, Any]:
+    """Our options for PyTorch's; casts are always shared."""
+    if "device" in own:
+        raise ArgumentTypeError("autocast: device_type is device, and both are given.")
+    return {"dtype": dtype, "device": device_type, "enabled": enabled, **own}
 
 
 class autocast:
@@ -50,6 +72,21 @@ class autocast:
     dtype('float32')
     """
 
+    @overload
+    def __init__(
+        self,
+        dtype: Any = ...,
+        device: str | None = ...,
+        *,
+        enabled: bool = ...,
+        keep: Iterable[Any] = ...,
+        lower: Iterable[Any] = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self, device_type: str, dtype: Any = ..., enabled: bool = ..., cache_enabled: bool | None = ...
+    ) -> None: ...
+    @_accept_pytorch
     def __init__(
         self,
         dtype: Any = "bfloat16",
@@ -59,23 +96,24 @@ class autocast:
         keep: Iterable[Any] = (),
         lower: Iterable[Any] = (),
     ) -> None:
-        self._dtype = as_dtype(dtype)
+        if callable(dtype) and not isinstance(dtype, type):
+            raise ArgumentTypeError("autocast: wants a dtype, got a function.\n  As a decorator it is @pb.autocast().")
+        self._dtype = as_dtype("bfloat16" if dtype is None else dtype)
         if self._dtype.name not in _HALF:
             raise ArgumentError(f'autocast: the dtype is "bfloat16" or "float16", got {self._dtype.name}.')
-        if device not in _DEVICES:
-            raise ArgumentError(f'autocast: the device is "cpu", "cuda" or None for both, got {short_repr(device)}.')
+        _check_device(device, "autocast")
         if not isinstance(enabled, bool):
             raise ArgumentTypeError(f"autocast: enabled is True or False, got {short_repr(enabled)}.")
         self._device, self._enabled = device, enabled
         self._keep, self._lower = _names_of(keep, "keep"), _names_of(lower, "lower")
         if both := self._keep & self._lower:
             raise ArgumentError(f"autocast: {', '.join(sorted(both))} is in keep and in lower.")
-        self._before: list[Modes] = []
+        self._around: list[Casting | None] = []
 
     def __enter__(self) -> None:
         before = modes()
-        self._before.append(before)
         around: Casting | None = before.autocast
+        self._around.append(around)
         if not self._enabled and (around is None or around.log is None):
             set_modes(before._replace(autocast=None))
             return
@@ -86,10 +124,10 @@ class autocast:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        inside, before = modes().autocast, self._before.pop()
-        if before.autocast is None and inside is not None:
-            inside.shared.clear()
-        set_modes(before)
+        now, around = modes(), self._around.pop()
+        if around is None and now.autocast is not None:
+            now.autocast.shared.clear()
+        set_modes(now._replace(autocast=around))
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         return run_inside(self._copy, function)
@@ -98,16 +136,24 @@ class autocast:
         return autocast(self._dtype, self._device, enabled=self._enabled, keep=self._keep, lower=self._lower)
 
 
-def is_autocast_enabled() -> bool:
-    """Whether `pb.autocast` is on here.
+def is_autocast_enabled(device: str | None = None) -> bool:
+    """Whether `pb.autocast` is on here; for arrays on a device ("cpu" or "cuda"), if one is named.
 
     >>> import pullback as pb
     >>> with pb.autocast("float16"):
     ...     pb.is_autocast_enabled()
     True
     """
+    _check_device(device, "is_autocast_enabled")
     found: Casting | None = modes().autocast
-    return found is not None and found.low is not None
+    if found is None or found.low is None or found.parameters is not None:
+        return False
+    return device is None or found.device in (None, device)
+
+
+def _check_device(device: Any, what: str) -> None:
+    if not (device is None or isinstance(device, str)) or device not in _DEVICES:
+        raise ArgumentError(f'{what}: the device is "cpu", "cuda" or None for both, got {short_repr(device)}.')
 
 
 def _names_of(given: Iterable[Any], what: str) -> frozenset[str]:
@@ -122,7 +168,8 @@ def _name_of(given: Any, what: str) -> str:
     name = given if isinstance(given, str) else getattr(fusion or op, "name", None) or getattr(given, "__name__", None)
     if not isinstance(name, str):
         raise ArgumentTypeError(f"autocast: {what} holds names or functions, got {short_repr(given)}.")
-    of_user = isinstance(given, type) or hasattr(given, "record")  # a `pb.Function`, or what `pb.custom_op` made
+    # a `pb.Function`, or what `pb.custom_op` made
+    of_user = (isinstance(given, type) and hasattr(given, "autocast")) or hasattr(given, "record")
     if fusion is not None or op is not None or of_user or name in OPS or name in WHOLES:
         return name
     public = next((f for space in _SPACES if (f := find_public(space + name)) is not None), None)

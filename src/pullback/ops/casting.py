@@ -225,10 +225,10 @@ class Casting:
         """
         specs = [_spec_or_none(x) for x in args]
         if decision.kind == PARAMETERS:
-            chosen = self.parameters or frozenset()
-            specs = [s if id(x) in chosen else None for x, s in zip(args, specs, strict=True)]
+            specs = [s if self._is_parameter(x) else None for x, s in zip(args, specs, strict=True)]
         arrays = [s for s in specs if s is not None]
-        if self.device is not None and not any(s.device.partition(":")[0] == self.device for s in arrays):
+        # numbers of the CPU go along with arrays of a GPU
+        if self.device is not None and self.device != ("cuda" if any(s.device != "cpu" for s in arrays) else "cpu"):
             return args
         wanted = float32 if decision.kind == HIGH else self.low
         if decision.kind == LOW and any(s.dtype.kind in others and not takes_part(s) for s in arrays):
@@ -237,6 +237,11 @@ class Casting:
             x if s is None or s.dtype == wanted or not takes_part(s) else self.cast(x, s, wanted)
             for x, s in zip(args, specs, strict=True)
         ]
+
+    def _is_parameter(self, x: Any) -> bool:
+        """Whether a value is a parameter of the module, or a view of one, which NumPy made of a bare array."""
+        chosen = self.parameters or frozenset()
+        return id(x) in chosen or (type(x) is np.ndarray and x.base is not None and id(x.base) in chosen)
 
     def cast(self, x: Any, spec: Spec, dtype: Any) -> Any:
         """A value in another dtype, shared with other uses of it."""

@@ -84,9 +84,16 @@ class Call:
         return None
 
     def _add(self, x: Any) -> Declined | None:
-        # an array adds its shape and dtype to the key, a setting its class and value: no two kinds have one key
+        # an array adds its shape and dtype to the key, a tensor with plans the number of its spec, a setting its class
+        # and value: no two kinds have one key
         kind = type(x)
         if kind is Tensor:
+            if x.spec.number > 0:
+                self.key.append(x.spec.number)
+                self.values.append(x)
+                if x.spec.device != "cpu":
+                    self.is_on_gpu = True
+                return None
             if type(x.value) is not _ndarray and (why := self._add_place(x.value)) is not None:
                 return why
             spec = x.spec
@@ -232,13 +239,13 @@ class Whole:
         WHOLES.setdefault(name, self)
 
 
-def cast_whole(autocast: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def cast_whole(autocast: str, name: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A decorator of a function of several ops: under `pb.autocast` its arguments are cast, and its ops run as they
-    are.
+    are. `name` is what users call it, if not by its own name.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
-        whole = Whole(function.__name__, autocast)
+        whole = Whole(name or function.__name__, autocast)
 
         @functools.wraps(function)
         def decided(*args: Any, **kwargs: Any) -> Any:

@@ -143,7 +143,7 @@ class Op:
     `direct(*specs, **static)` gives the NumPy function of the arrays alone that computes the op's value with the least
     overhead; None: `value` with its parameters bound. What it gives serves a GPU too if it only calls a method of the
     array. `on_gpu(*specs, **static)` gives a function of a GPU's arrays that is quicker than `value`, which is asked
-    where it returns None.
+    where it returns None; that of a contraction takes `views` too (`bind_to_views` in `ops/binding.py`).
     """
 
     name: str
@@ -380,3 +380,18 @@ class PullRule:
         if kind == "others":
             return [a for i, a in enumerate(args) if i != position]
         return position if kind == "position" else specs if kind == "specs" else args[start:]
+
+
+class PartRule:
+    """The rule of one result of many: its cotangent goes to its position among the node's."""
+
+    __slots__ = ("index", "keeps", "needs", "op")
+
+    def __init__(self, op: Op, index: int) -> None:
+        self.op = op
+        self.index = index
+        self.needs = (0,)
+        self.keeps = ()
+
+    def reaches(self, number: int) -> bool:
+        return True

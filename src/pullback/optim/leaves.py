@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from ..ops.elementwise import pointwise
 from ..ops.reduce.reductions import all as every_one
 from ..ops.reduce.reductions import sum as total
 from ..ops.shape.reshaping import astype
+from ..settings import modes, override_modes
 
 
 def zero_step_count(leaves: Sequence[Any]) -> Any:
@@ -47,6 +48,12 @@ def is_half(x: Any) -> bool:
 def widen(x: Any) -> Any:
     """x itself, in float32 if it is of a half type."""
     return astype(x, np.float32) if is_half(x) else x
+
+
+def keep_autocast(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """What a rule is given besides: functions of the user's among it run under what is on here, the rule does not."""
+    here = override_modes(autocast=modes().autocast)
+    return {name: here(x) if callable(x) else x for name, x in extra.items()}
 
 
 def zero_update(p: Any) -> Any:

@@ -22,8 +22,9 @@ from ..graph.builder_lines import GraphValue
 from ..nn.module import trainable_mask
 from ..ops.dispatch import as_value
 from ..ops.elementwise import pointwise
+from ..ops.fusion import cast_whole
 from ..settings import modes, override_modes
-from .leaves import add_update, is_half, split_by_structure, widen, zero_step_count
+from .leaves import add_update, is_half, keep_autocast, split_by_structure, widen, zero_step_count
 
 
 class State(NamedTuple):
@@ -33,6 +34,18 @@ class State(NamedTuple):
 
     steps: Any
     slots: dict[str, Any]
+
+
+#: The name of the slot that holds a loss scale.
+LOSS_SCALE = "loss_scale"
+
+
+def find_loss_scales(state: Any) -> list[Any]:
+    """The loss scales in the state of a rule, which rules around others may have put anywhere."""
+    if isinstance(state, State):
+        return [state.slots[LOSS_SCALE]] if LOSS_SCALE in state.slots else []
+    parts = state.values() if isinstance(state, Mapping) else state if isinstance(state, (tuple, list)) else ()
+    return [scale for part in parts for scale in find_loss_scales(part)]
 
 
 @final
@@ -71,7 +84,8 @@ class Rule:
         """What to add to the parameters, and the next state. Some rules want more by name: `value=` (the loss),
         `value_and_grad=` (a function of parameters), `batch=` (what a model is called with).
         """
-        if modes().autocast is not None and not any(map(callable, extra.values())):  # those are the user's functions
+        if modes().autocast is not None:
+            extra = keep_autocast(extra)
             with override_modes(autocast=None):
                 return self.update(grads, state, params, **extra)
         leaves, structure = flatten(params)
@@ -115,7 +129,7 @@ def _graph_updates(rule: Rule, pairs: Sequence[tuple[Any, Any]], extra: Mapping[
         raise ArgumentError(f"{rule.name}: updates: a variable is given twice among {', '.join(names)}.")
     leaves, structure = flatten(rule.init({n: builder.read(n) for n in names}))
     labels = [rule.name + _slot_name(path) for path in leaf_paths(structure)]
-    if any(label.endswith(".loss_scale") for label in labels):
+    if find_loss_scales(unflatten(structure, leaves)):
         raise ArgumentError(
             f"{rule.name}: updates: a graph takes gradients of the loss before the rule has a scale.\n"
             "  Write the step as a function: pb.jit, pb.grad and pb.optim.scale_loss."
@@ -189,6 +203,7 @@ def _matching_values(structure: Any, tree: Any, values: list[Any], what: str, no
     return given
 
 
+@cast_whole("promote")
 def apply_updates(params: Any, updates: Any) -> Any:
     """The parameters after a step: `params + updates`, leaf by leaf, each in its own dtype. Of half types the sum is
     computed in float32, as the updates are, and rounded once.
@@ -224,7 +239,13 @@ def named_chain(name: str, *rules: Rule) -> Rule:
     """A chain with a name."""
 
     def start(params: Any) -> Any:
-        return tuple(rule.start(params) for rule in rules)
+        states = tuple(rule.start(params) for rule in rules)
+        if find_loss_scales(states[1:]):
+            raise ArgumentError(
+                f"{name}: scaled comes after other rules, which would see scaled gradients.\n"
+                "  Put them inside: pb.optim.scaled(pb.optim.chain(...))."
+            )
+        return states
 
     def check(state: Any) -> Any:
         if not isinstance(state, tuple) or len(state) != len(rules):

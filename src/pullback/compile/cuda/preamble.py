@@ -137,8 +137,12 @@ template <int LATER> __device__ __forceinline__ void await_copies_() {}
 // end of ptx
 """
 
-#: What is folded, by one thread, by a warp or part of one, and by a block; always in the same order.
+#: What is folded, by one thread, by a warp or part of one, and by a block; always in the same order. At a barrier the
+#: first N threads of a block wait for each other.
 _FOLDS = """
+// ptx
+template <int N> __device__ __forceinline__ void barrier_() { asm volatile("bar.sync 1, %0;" ::"n"(N) : "memory"); }
+// end of ptx
 template <class T, int N> struct alignas(sizeof(T) * N) Vec { T v[N]; };
 struct add_ { template <class T> static __device__ T of(T a, T b) {
   using U = typename wrapping_<T>::type; return (T)((U)a + (U)b); } };
@@ -155,7 +159,7 @@ template <class Op, int N, class T> __device__ T fold_warp_(T x) {
 template <class Op, int N, class T> __device__ T fold_block_(T x, T* shared) {
   x = fold_warp_<Op, 32>(x);
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
-  __syncthreads();
+  barrier_<N>();
   constexpr int WARPS = N / 32;
   if (WARPS >= 8 && (WARPS & (WARPS - 1)) == 0) return fold_warp_<Op, WARPS>(shared[threadIdx.x % WARPS]);
   T all = shared[0];
@@ -227,4 +231,75 @@ __device__ void block_sort_(unsigned* keys, unsigned* items, unsigned* keys2, un
 }
 """
 
-PREAMBLE = (_WORDS + HALVES + _COPIES + _FOLDS + _INDICES + _SORT).lstrip()
+#: One pass of the same sort by BLOCKS blocks, in three launches: how often each digit occurs in the part of a block,
+#: where the first key of each digit and block goes, and the keys in their new places.
+_SORT_BY_BLOCKS = """
+template <int N, int BLOCKS>
+__device__ void block_sort_count_(const unsigned* keys, unsigned* counts, int shift, int block) {
+  __shared__ unsigned own[256];
+  const int t = threadIdx.x, part = (N + BLOCKS * 1024 - 1) / (BLOCKS * 1024) * 1024;
+  const int begin = block * part, end = begin + part < N ? begin + part : N;
+  if (t < 256) own[t] = 0;
+  __syncthreads();
+  for (int i = begin + t; i < end; i += 1024) atomicAdd(&own[keys[i] >> shift & 255], 1u);
+  __syncthreads();
+  if (t < 256) counts[t * BLOCKS + block] = own[t];
+}
+template <int BLOCKS>
+__device__ void block_sort_sum_(unsigned* counts) {
+  __shared__ unsigned sums[1024];
+  const int t = threadIdx.x, part = BLOCKS / 4;
+  unsigned total = 0;
+  for (int i = 0; i < part; ++i) total += counts[part * t + i];
+  sums[t] = total;
+  __syncthreads();
+  for (int by = 1; by < 1024; by *= 2) {
+    const unsigned before = t >= by ? sums[t - by] : 0;
+    __syncthreads();
+    sums[t] += before;
+    __syncthreads();
+  }
+  unsigned at = sums[t] - total;
+  for (int i = 0; i < part; ++i) {
+    const unsigned own = counts[part * t + i];
+    counts[part * t + i] = at;
+    at += own;
+  }
+}
+template <int N, int BLOCKS>
+__device__ void block_sort_place_(const unsigned* keys, const unsigned* items, unsigned* keys2, unsigned* items2,
+                                  const unsigned* counts, int shift, int block) {
+  __shared__ unsigned next[256 * 32];
+  const int t = threadIdx.x, lane = t % 32, warp = t / 32, part = (N + BLOCKS * 1024 - 1) / (BLOCKS * 1024) * 32;
+  const int begin = (block * 32 + warp) * part, end = begin + part < N ? begin + part : N;
+  for (int i = t; i < 256 * 32; i += 1024) next[i] = 0;
+  __syncthreads();
+  for (int i = begin + lane; i < end; i += 32) atomicAdd(&next[(keys[i] >> shift & 255) * 32 + warp], 1u);
+  __syncthreads();
+  if (t < 256) {
+    unsigned at = counts[t * BLOCKS + block];
+    for (int i = 0; i < 32; ++i) {
+      const unsigned own = next[t * 32 + i];
+      next[t * 32 + i] = at;
+      at += own;
+    }
+  }
+  __syncthreads();
+  for (int first = begin; first < end; first += 32) {
+    const int i = first + lane;
+    const unsigned key = i < end ? keys[i] : 0, item = i < end ? shift ? items[i] : (unsigned)i : 0;
+    const unsigned digit = i < end ? key >> shift & 255 : 256;
+    const unsigned peers = __match_any_sync(~0u, digit), rank = __popc(peers & ((1u << lane) - 1));
+    if (i < end) {
+      const unsigned to = next[digit * 32 + warp] + rank;
+      keys2[to] = key;
+      items2[to] = item;
+    }
+    __syncwarp();
+    if (i < end && rank == 0) next[digit * 32 + warp] += __popc(peers);
+    __syncwarp();
+  }
+}
+"""
+
+PREAMBLE = (_WORDS + HALVES + _COPIES + _FOLDS + _INDICES + _SORT + _SORT_BY_BLOCKS).lstrip()

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from ..target import Compilation, Costs, Limits, Runner, Target
 from ..vocabulary import VOCABULARY
+from .linalg import can_solve
+from .products.attention import has_attention
 from .products.join import group_steps
 from .render import render_program
 from .words import C_TYPES
@@ -41,6 +43,7 @@ LIMITS = Limits(
     gil_release_ns=math.inf,
     max_batch_axes=4,
     patchless_dtypes=frozenset({"float32"}),
+    doubles_rounds=True,
 )
 
 
@@ -55,6 +58,7 @@ def make_cuda_target(link: Callable[[Compilation], Runner]) -> Target:
         render=render_program,
         link=link,
         group=group_steps,
+        has_routine=lambda routine, specs: has_attention(routine, specs) or can_solve(routine, specs),
         extra_bytes=lambda steps: render_program(steps, False).plan.scratch_bytes,
         has_half_products=True,
     )

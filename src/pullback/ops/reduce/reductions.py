@@ -15,6 +15,7 @@ from ...arrays.size import Size
 from ...arrays.spec import Spec, derivative_dtype, is_half, is_inexact, make_spec, spec_of
 from ...arrays.tensor import Tensor
 from ...errors import ArgumentError, DtypeError, ShapeError
+from ...settings import modes
 from .. import statics
 from ..axes import normalize_axes, normalize_axis
 from ..dispatch import apply, as_value, ndim, shape
@@ -162,7 +163,8 @@ def mean(
     """
     if dim is not None or keepdim is not None:
         refuse_keywords(mean, dim=dim, keepdim=keepdim)
-    if type(x) is Tensor and x.spec.plain is not None and not x.spec.half and dtype is where is out is None:
+    simple = type(x) is Tensor and x.spec.plain is not None and not x.spec.half and dtype is where is out is None
+    if simple and modes().autocast is None:
         total = sum(x, axis=axis, keepdims=keepdims)
         if total.spec.plain is not None and total.value.size:
             return _caller_divide(total, x.value.size // total.value.size)
@@ -174,7 +176,7 @@ def mean(
 _caller_divide = function_at_depth(pointwise.divide.op, 2)
 
 
-@cast_whole("high")
+@cast_whole("high", name="mean")
 @attributed_to_caller
 def _mean_general(x: Any, axis: Any, dtype: Any, keepdims: bool, where: Any) -> Any:
     x = as_value(x)

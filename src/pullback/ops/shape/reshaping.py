@@ -20,7 +20,7 @@ from ...errors import ArgumentError, ArgumentTypeError, DeviceError, ShapeError
 from ...settings import modes
 from .. import batching, statics
 from ..axes import as_shape, axes_tuple, normalize_axes, resolve_shape
-from ..dispatch import apply, as_value, ndim, shape
+from ..dispatch import apply, as_value, cast_array, ndim, shape
 from ..elementwise import pointwise
 from ..families import broadcast_shape, linear
 from ..forms import Cast, View
@@ -43,7 +43,8 @@ astype_op = linear(
 def _astype_value(x: Any, dtype: Any) -> Any:
     if np.dtype(dtype).char in FLOAT8_CODES:
         return _saturate(x, dtype)
-    return (x.real if x.dtype.kind == "c" and np.dtype(dtype).kind != "c" else x).astype(dtype)
+    x = x.real if x.dtype.kind == "c" and np.dtype(dtype).kind != "c" else x
+    return x.astype(dtype) if x.dtype == dtype else cast_array(x, np.dtype(dtype))
 
 
 def _saturate(x: Any, dtype: Any) -> Any:

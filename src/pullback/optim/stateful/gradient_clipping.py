@@ -11,6 +11,7 @@ from ...errors import ArgumentError, GraphError
 from ...ops import linalg
 from ...ops.elementwise import pointwise
 from ...ops.functions import clip
+from ...ops.fusion import cast_whole
 from ...ops.reduce import reductions
 from ...ops.shape.arrange import stack
 from ...ops.shape.reshaping import astype, reshape
@@ -20,6 +21,7 @@ from ...settings import no_grad
 _EPS = 1e-6
 
 
+@cast_whole("promote")
 def clip_grad_norm_(
     parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
 ) -> Tensor:  # fmt: skip
@@ -50,6 +52,7 @@ def clip_grad_norm_(
     return found
 
 
+@cast_whole("promote")
 def clip_grad_value_(parameters: Any, clip_value: float) -> None:
     """Bring every element of the gradients of these parameters between -clip_value and clip_value.
 

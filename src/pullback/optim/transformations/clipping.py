@@ -12,6 +12,7 @@ from ...arrays.trees import flatten, map_tree, unflatten
 from ...ops.dispatch import as_value
 from ...ops.elementwise import pointwise
 from ...ops.functions import clip
+from ...ops.fusion import cast_whole
 from ...ops.random import fold_in, key, normal
 from ...ops.reduce.reductions import mean
 from ...ops.reduce.reductions import sum as total
@@ -30,6 +31,7 @@ from ..rule import Rule, leafwise_rule, named_chain, stateless_rule
 from .scaling import scale_by_learning_rate
 
 
+@cast_whole("promote")
 def global_norm(tree: Any) -> Any:
     """The root of the sum of squares over all leaves, with derivative 0 at 0.
 

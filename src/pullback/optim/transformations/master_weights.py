@@ -127,7 +127,7 @@ def stochastic_round(x: Any, dtype: Any, *, key: Any) -> Any:
     step = pointwise.maximum((nextafter(size, np.float32(np.inf)) - size) * 2.0**digits, smallest)
     quotient = known / step
     low = floor(quotient)
-    draw = uniform(size=spec_of(x).shape, key=key, dtype=np.float32)
+    draw = uniform(size=spec_of(x).shape, key=key, dtype=np.float32, device=spec_of(x).device)
     rounded = (low + astype(pointwise.less(draw, quotient - low), np.float32)) * step
     stays = pointwise.greater(pointwise.abs(rounded), largest)
     # exact, since the difference has few digits; and the derivative is that of x

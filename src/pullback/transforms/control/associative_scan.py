@@ -14,9 +14,9 @@ from ...ops.axes import normalize_axis
 from ...ops.dispatch import ndim, shape
 from ...ops.index.indexing import getitem
 from ...ops.shape.arrange import concat, flip
-from ...ops.shape.reshaping import expand_dims, reshape
+from ...ops.shape.reshaping import astype, expand_dims, reshape
 from ..boundary import as_array_leaf
-from .carry import as_arrays, has_same_type
+from .carry import as_arrays, differ_by_autocast, has_same_type
 
 
 def associative_scan(f: Callable[[Any, Any], Any], xs: Any, reverse: bool = False, axis: int = 0) -> Any:
@@ -81,14 +81,7 @@ class PrefixScan:
         out = self._f(unflatten(self._structure, left), unflatten(self._structure, right))
         leaves = leaves_matching(self._structure, out, "associative_scan: the result of the function and its arguments")
         leaves = [as_array_leaf(x, "associative_scan") for x in leaves]
-        for path, x, given in zip(leaf_paths(self._structure), leaves, left, strict=True):
-            if not has_same_type(spec_of(x), spec_of(given)):
-                kind = ShapeError if shape(x) != shape(given) else DtypeError
-                raise kind(
-                    f"associative_scan: the function got {spec_of(given)} for leaf{path} and returned {spec_of(x)}.\n"
-                    "  It combines runs of elements, and returns the shape and dtype it was given."
-                )
-        return leaves
+        return [_fit(*row) for row in zip(leaf_paths(self._structure), leaves, left, strict=True)]
 
     def _slice_leaves(self, leaves: list[Any], start: int, stop: int, step: int) -> list[Any]:
         along = slice(start, stop, step)
@@ -96,6 +89,20 @@ class PrefixScan:
 
     def flip_leaves(self, leaves: list[Any]) -> list[Any]:
         return [flip(x, axis=a) for x, a in zip(leaves, self._axes, strict=True)]
+
+
+def _fit(path: str, x: Any, given: Any) -> Any:
+    """What the function returned for a leaf, as it must be."""
+    found, wanted = spec_of(x), spec_of(given)
+    if has_same_type(found, wanted):
+        return x
+    if differ_by_autocast(found, wanted):
+        return astype(x, wanted.dtype)
+    kind = ShapeError if found.shape != wanted.shape else DtypeError
+    raise kind(
+        f"associative_scan: the function got {wanted} for leaf{path} and returned {found}.\n"
+        "  It combines runs of elements, and returns the shape and dtype it was given."
+    )
 
 
 def _interleave(even: Any, odd: Any, axis: int) -> Any:

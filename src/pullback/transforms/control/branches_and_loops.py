@@ -19,11 +19,9 @@ from ...arrays.tensor import Tensor, alias
 from ...arrays.trees import flatten, leaf_paths, leaves_matching, map_tree, unflatten
 from ...arrays.value import Value
 from ...errors import ArgumentError, ConversionError, DtypeError, IndexingError, ShapeError
-from ...ops.casting import takes_part
 from ...ops.dispatch import as_value
 from ...ops.elementwise import pointwise
 from ...ops.families import result_dtype
-from ...settings import modes
 from ..vectorize import Batched
 from .batch_masks import (
     BatchMask,
@@ -37,7 +35,7 @@ from .batch_masks import (
     to_bool,
     to_int,
 )
-from .carry import LoopCarry
+from .carry import LoopCarry, differ_by_autocast
 from .staging import is_staged, is_staging, stage_branch, stage_fori, stage_while
 
 _WHERE_HINT = "\n  To choose between values, use pb.where."
@@ -135,8 +133,8 @@ def _check_branches_agree(new: Any, old: Any, where: str, structure: Any, number
     """Raise unless a leaf has one shape and dtype in two branches; a Python number is weak, as everywhere."""
     specs = [spec_of(as_value(x)) for x in (new, old)]
     one, other = (spec.shape for spec in specs)
-    if one == other and modes().autocast is not None and all(map(takes_part, specs)):
-        return  # promoted: what autocast decides in a branch is no decision of the user's
+    if differ_by_autocast(*specs):
+        return  # promoted
     # Where the result is selected by element, promotion would make its dtype depend on the data.
     if one == other and all(s.weak or s.dtype == result_dtype(specs) for s in specs):
         return

@@ -54,8 +54,7 @@ class LoopCarry:
         # A Python number that a step returns takes the dtype of the carry, as it would in arithmetic.
         if found.weak and not wanted.shape and result_dtype([found, wanted]) == wanted.dtype:
             return astype(value, wanted.dtype) if isinstance(value, Value) else _array_like(value, wanted)
-        # what autocast decides is no decision of the user's: a carry keeps its dtype
-        if modes().autocast is not None and found.shape == wanted.shape and takes_part(found) and takes_part(wanted):
+        if differ_by_autocast(found, wanted):
             return astype(value, wanted.dtype)
         kind = ShapeError if found.shape != wanted.shape else DtypeError
         raise kind(
@@ -66,6 +65,11 @@ class LoopCarry:
 
 def _array_like(number: Any, wanted: Spec) -> Any:
     return namespace_on(wanted.device).asarray(number, wanted.dtype)
+
+
+def differ_by_autocast(a: Spec, b: Spec) -> bool:
+    """Whether two specs may differ by what autocast decided in a function, which is no decision of the user's."""
+    return modes().autocast is not None and a.shape == b.shape and takes_part(a) and takes_part(b)
 
 
 def has_same_type(a: Spec, b: Spec) -> bool:

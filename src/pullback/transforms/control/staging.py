@@ -18,7 +18,6 @@ from ...arrays.tensor import Tensor
 from ...arrays.trees import flatten, leaf_paths, leaves_matching, unflatten
 from ...arrays.value import Value
 from ...errors import ArgumentError, DtypeError, ShapeError
-from ...ops.casting import takes_part
 from ...ops.dispatch import as_value, shape
 from ...ops.elementwise import pointwise
 from ...ops.families import result_dtype
@@ -28,7 +27,7 @@ from ...program.run import run
 from ...settings import Modes, modes, override_modes
 from .batch_masks import check_boolean, check_integer, to_int
 from .captures import Captures
-from .carry import LoopCarry, as_arrays, has_same_type
+from .carry import LoopCarry, as_arrays, differ_by_autocast, has_same_type
 from .flow.branch import apply_branch_programs
 from .flow.derive import float_places, stage_body, stage_derived
 from .flow.iterate import add_residual_outputs, apply_iterate
@@ -187,7 +186,7 @@ def _unify_results(what: str, names: Sequence[str], codes: list[Program], struct
         number = specs.index((strong or specs)[0])
         for name, spec in zip(names, specs, strict=True):
             first = specs[number]
-            casts = modes().autocast is not None and takes_part(spec) and takes_part(first)
+            casts = differ_by_autocast(spec, first)
             if spec.shape != first.shape or (spec.weak is None and spec.dtype != first.dtype and not casts):
                 kind = ShapeError if spec.shape != first.shape else DtypeError
                 raise kind(

@@ -15,6 +15,7 @@ import numpy as np
 
 from ....errors import ArgumentError
 from ... import cache
+from ...computed_once import computed_once
 from ...target import ANOTHER_SIZE, COMPILER
 from ..linalg.matrix_text import LAPACK_PREFIX
 from ..matmul.gemm import SYMBOLS
@@ -55,7 +56,7 @@ def has_llvm() -> bool:
     return True
 
 
-@functools.cache
+@computed_once
 def _initialized_llvm() -> Any:
     """The LLVM of llvmlite, ready for this machine."""
     import llvmlite.binding as llvm

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...loop_ir import Product
 from ...vocabulary import is_half
 from .library import CANDIDATES, can_take
-from .tile import PanelShape, PlainShape, TensorShape, TileShape
+from .tile import GroupShape, PanelShape, PlainShape, TensorShape, TileShape
 
 #: Up to so many multiplications latency counts more than arithmetic: a tile of our own wins in any case.
 SMALL_PRODUCT = 1 << 24
@@ -80,6 +80,13 @@ def panel_shape(product: Product) -> PanelShape:
     return large if is_full and parts * count_blocks(product, large.rows, large.columns) >= MULTIPROCESSORS else small
 
 
+def group_shape(product: Product) -> GroupShape | None:
+    """The shape for a product that keeps the machine busy with tiles of 128 rows; None if it is none of these."""
+    shape = GroupShape(32 if product.out.shape[-1] <= 32 else 64, 2)
+    is_large = count_multiplications(product) > SHARED_PRODUCT and product.left.buffer.dtype.name == "float32"
+    return shape if is_large and count_blocks(product, shape.rows, shape.columns) >= MULTIPROCESSORS else None
+
+
 def tile_shape(product: Product) -> TileShape:
     is_small = count_multiplications(product) <= SMALL_PRODUCT or not uses_tensor_cores(product)
     if is_small:
@@ -87,12 +94,14 @@ def tile_shape(product: Product) -> TileShape:
     return middle_shape(product) if product.axes is None else panel_shape(product)
 
 
-def offered_shapes(product: Product) -> list[TileShape]:
-    """The shapes of tiles that a program has code for: it takes longer to compile one than to try many."""
-    if product.axes is not None:
-        return [tile_shape(product)]
-    is_large = count_multiplications(product) > LARGE_PRODUCT
-    return [] if is_large and can_take(product) else [tile_shape(product)]
+def offered_shapes(product: Product, digits: int = 3) -> list[TileShape]:
+    """The shapes of tiles that a program has code for: it takes longer to compile one than to try many. In tf32 the
+    library is as fast as a product can be.
+    """
+    is_large = count_multiplications(product) > LARGE_PRODUCT and can_take(product)
+    middle = [] if is_large else [tile_shape(product)]
+    group = group_shape(product) if digits == 3 or not can_take(product) else None
+    return middle if group is None else [group, *middle]
 
 
 def offered_algorithms(product: Product) -> list[int]:

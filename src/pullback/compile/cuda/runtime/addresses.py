@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ...loop_ir import Buffer, Layout, Loop, Steps
@@ -56,3 +57,7 @@ class Addresses:
         if loop.kind == "repeat" and program is loop.programs[0]:
             own[program.new_outputs[0]] = flags
         return replace(self, own=own, arena=self.arena + nested, flags=flags + _FLAG_STEP)
+
+    def with_places(self, places: Mapping[Buffer, int]) -> Addresses:
+        """The same with some arrays elsewhere."""
+        return replace(self, own={**self.own, **places})

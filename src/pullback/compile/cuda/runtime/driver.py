@@ -164,6 +164,10 @@ class LaunchNode(NamedTuple):
     pointers: tuple[int, ...]
 
 
+#: Machines with instructions that no later one has, and the name under which the compiler knows those.
+_OWN_ARCHITECTURES = {"sm_90": "sm_90a"}
+
+
 class CudaDriver:
     """The `Driver` of a machine with CUDA: its library by ctypes, and CuPy for memory, streams and NVRTC."""
 
@@ -207,7 +211,7 @@ class CudaDriver:
         self.cupy.cuda.runtime.free(0)
 
     def load_module(self, text: str, fast: bool) -> tuple[Any, str]:
-        parts, source = compile_parts(text, self.architecture, fast)
+        parts, source = compile_parts(text, _OWN_ARCHITECTURES.get(self.architecture, self.architecture), fast)
         modules: dict[str, ctypes.c_void_p] = {}
         for names, cubin in parts:
             module = ctypes.c_void_p()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,14 @@ import numpy as np
 from ....arrays.backends import device_context
 from ....arrays.spec import Spec
 from ... import cache
-from ...loop_ir import Buffer, Loop, Steps
+from ...loop_ir import Buffer, Step
 from ...schedule.arena import round_up
 from ...target import Compilation
-from ..launch_plan import Action, LaunchPlan, LibraryProduct, NestedPlans
+from ..launch_plan import Action, Choice, HostCall, Launch, LaunchPlan, LibraryProduct, NestedPlans
 from .addresses import COUNTER_BYTES, FLAG_BYTES, NUMBER_BYTES, Addresses
 from .direct_call import make_direct_call
 from .driver import Driver, find_driver
-from .issue import Part, PlanIssuer, describe_launches, take_choices, walk_actions, why_on_host
+from .issue import Part, PlanIssuer, describe_launches, is_conditional, take_choices, walk_actions, why_on_host
 from .memory import ALIGNMENT, note_holder, out_of_memory, overlap, upload
 from .movable import MovableGraph
 from .recycling import HeldResult, ResultArrays
@@ -63,7 +63,7 @@ class CudaRunner:
             self.status = STATUSES.new_words(cupy, self.name, bool(self.donated), self.code.sites)
             # looked at in every call
             self.words, self.clean, self.has_status = self.status.words, self.status.words.tobytes(), self.code.sites
-            self.constants = {b: upload(cupy, b.constant) for b in _find_constants(self.code.plan, self.steps)}
+            self.constants = {b: upload(cupy, b.constant) for b in _find_constants(self.code.plan)}
             tuner = Tuner(self)
             self.issuer = PlanIssuer(self.driver, self.code, compilation.options.fast, tuner.choose)
             compilation.source = self.issuer.source
@@ -89,7 +89,7 @@ class CudaRunner:
         self.max_graphs = max(MAX_GRAPHS, MAX_NODES // max(1, len(plan.actions)))
         self.is_one_graph = bool(plan.actions) and not any(why_on_host(x, self.driver) for x in plan.actions)
         # a condition belongs to the graph that it was made for
-        self.can_update = self.is_one_graph and not any(map(_is_conditional, walk_actions(plan)))
+        self.can_update = self.is_one_graph and not any(map(is_conditional, walk_actions(plan)))
         self.lock = threading.RLock()
         self.streams: dict[Any, StreamMemory] = {}
         counts = iter(range(len(outs)))
@@ -350,22 +350,25 @@ class StreamMemory:
             _destroy(self.driver, parts)
 
 
-def _is_conditional(action: Action) -> bool:
-    return isinstance(action, NestedPlans) and action.loop.kind != "iterate"
-
-
 def _destroy(driver: Driver, parts: Sequence[Part]) -> None:
     for part in parts:
         if isinstance(part, int):
             driver.destroy_graph(part)
 
 
-def _find_constants(plan: LaunchPlan, steps: Steps) -> set[Buffer]:
-    """The constants of all steps, those of nested programs included."""
-    found = {b for step in steps.steps for b in (*step.reads(), *step.writes()) if b.kind == "constant"}
-    loops = [step for step in steps.steps if isinstance(step, Loop)]
-    nested = [action for action in plan.actions if isinstance(action, NestedPlans)]
-    for loop, action in zip(loops, nested, strict=True):
-        for program, inner in zip(loop.programs, action.plans, strict=True):
-            found |= _find_constants(inner, program)
-    return found
+def _find_constants(plan: LaunchPlan) -> set[Buffer]:
+    """The constants of all actions, those of nested plans included."""
+    return {b for action in walk_actions(plan) for b in _buffers_of(action) if b.kind == "constant"}
+
+
+def _buffers_of(action: Action) -> Iterable[Buffer]:
+    if isinstance(action, Launch):
+        return action.buffers
+    if isinstance(action, Choice):
+        return ()
+    step: Step = action.product if isinstance(action, LibraryProduct) else _step_of(action)
+    return (*step.reads(), *step.writes())
+
+
+def _step_of(action: HostCall | NestedPlans) -> Step:
+    return action.step if isinstance(action, HostCall) else action.loop
