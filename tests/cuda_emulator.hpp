@@ -34,8 +34,8 @@ struct Fiber {
   ucontext_t context;
   uint3_ thread;
   int lane, warp;
-  int waits;      // 0: it can run, 1: for its warp, 2: for its block, 3: it has ended
-  unsigned mask;  // the lanes it waits for
+  int waits;      // 0: it can run, 1: for its warp, 2: for its block, 3: it has ended, 5: for the first of its block
+  unsigned mask;  // the lanes it waits for, or how many
 };
 static const int MAX_THREADS = 1024;
 static const size_t STACK = 128 << 10;
@@ -88,6 +88,16 @@ static bool release_() {
     for (int t = w * 32; t < end; ++t) if (fibers[t].waits == 4) fibers[t].waits = 0;
   }
   if (any) return true;
+  unsigned first = 0, wanted = 0;
+  for (int t = 0; t < threads_of_block; ++t)
+    if (fibers[t].waits == 5) {
+      if (wanted && fibers[t].mask != wanted) failure = "two barriers at once";
+      ++first, wanted = fibers[t].mask;
+    }
+  if (first && first == wanted && !failure) {
+    for (int t = 0; t < threads_of_block; ++t) if (fibers[t].waits == 5) fibers[t].waits = 0;
+    return true;
+  }
   bool all = true, some = false;
   for (int t = 0; t < threads_of_block; ++t) {
     all = all && (fibers[t].waits == 2 || fibers[t].waits == 3);
@@ -166,6 +176,10 @@ extern "C" inline void cudaGraphSetConditional(unsigned long long condition, uns
   *(unsigned*)condition = value;
 }
 static inline void __syncthreads() { wait_(2, ~0u); }
+template <int N> static void barrier_() {
+  if (N % 32 || running >= N) failure = "a barrier for other threads";
+  wait_(5, N);
+}
 static inline void __syncwarp(unsigned mask = ~0u) { wait_(1, mask); }
 static inline void __threadfence() {}
 static inline void __threadfence_block() {}
@@ -257,8 +271,8 @@ static inline unsigned tf32_(float x) {  // to the nearest number of ten bits, t
   const unsigned bits = __float_as_uint(x);
   return (bits >> 23 & 255) == 255 ? bits : (bits + 0x1000u) & ~0x1fffu;
 }
-template <int WIDTH> static void copy_async_(float* to, const float* from, bool inside) {
-  for (int i = 0; i < WIDTH; ++i) to[i] = inside ? from[i] : 0.0f;
+template <int WIDTH, bool IS_STREAM = false, class T> static void copy_async_(T* to, const T* from, bool inside) {
+  for (int i = 0; i < WIDTH; ++i) to[i] = inside ? from[i] : T{};
 }
 static inline void end_copies_() {}
 template <int LATER> static void await_copies_() {}

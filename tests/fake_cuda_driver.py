@@ -16,6 +16,7 @@ from pullback.compile.cuda import eager_scatter
 from pullback.compile.cuda.products import eager as eager_products
 from pullback.compile.cuda.runtime import conditional, eager_launch, link, runner
 from pullback.compile.reference.interpreter import product_operands
+from pullback.optim.stateful import native_step
 
 __all__ = ["FakeDriver", "installed"]
 
@@ -27,6 +28,7 @@ class FakeDriver:
     """A `Driver` whose graphs are lists of functions. `log` counts what was asked of it."""
 
     architecture, machine, capture_stream = "sm_00", "emulator", CAPTURE
+    capability = (9, 0)
 
     def __init__(self):
         self.graphs, self.launches, self.recording = {}, {}, threading.local()
@@ -233,8 +235,7 @@ def _flat(address, size, dtype):
 def _strided(matrix, address):
     last = sum((n - 1) * s for n, s in zip(matrix.shape, matrix.strides, strict=True))
     flat = _flat(address, last + 1, matrix.buffer.dtype)
-    strides = tuple(s * flat.itemsize for s in matrix.strides)
-    return np.lib.stride_tricks.as_strided(flat, matrix.shape, strides)
+    return cuda_emulator.view_strided(flat, matrix.shape, matrix.strides)
 
 
 @contextlib.contextmanager
@@ -249,5 +250,6 @@ def installed():
         mock.patch.object(eager_products.driver, "find_driver", return_value=driver),
         mock.patch.dict(eager_products._plans, clear=True),
         mock.patch.object(link, "why_unavailable", return_value=""),
+        mock.patch.object(native_step, "_why_no_cuda", return_value=""),
     ):
         yield cupy, driver

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from pages import read_page, read_picture
 
 import pullback as pb
 
@@ -44,6 +45,50 @@ def test_errors_are_those_of_two_runs(dtype):
     assert all(0 < row.activation < 8 * rounding for row in report.layers[:2])
     assert report.loss == pytest.approx(report.lower_loss, rel=8 * rounding)
     assert (report.dtype, report.scale) == (dtype, 1024.0)
+
+
+def by_hand(size, scale=None):
+    """Loss, gradients, activations and elements that underflow in each layer's backward pass, in float64; with a scale,
+    matrix products and their cotangents are rounded to float16.
+    """
+    half = (lambda x: x) if scale is None else (lambda x: x.astype("f").astype("float16").astype("d"))
+    layers, h, passed, lost, grads = pb.tree.map(lambda w: w.astype("f").astype("d"), LAYERS), X, [], [], []
+    h = X.astype("f").astype("d")
+    for layer in layers:
+        x, w = half(h), half(layer["weight"])
+        h = np.tanh(half(x @ w) + layer["bias"])
+        passed.append((x, w, h))
+    loss, bar = size * np.mean((h - 1) ** 2), (scale or 1.0) * size * 2 * (h - 1) / h.size
+    for x, w, h in reversed(passed):
+        exact = bar * (1 - h * h)
+        bar = half(exact)
+        products = [x.T @ bar, bar @ w.T][: 1 if x is passed[0][0] else 2]  # nothing is wanted of the data
+        lost.insert(0, sum(int(np.sum((half(e) == 0) & (e != 0))) for e in [exact, *products]))
+        grads.insert(0, {"bias": exact.sum(0) / (scale or 1.0), "weight": half(x.T @ bar) / (scale or 1.0)})
+        bar = half(bar @ w.T)
+    return loss, grads, [h for _, _, h in passed], lost
+
+
+@pytest.mark.parametrize(("size", "scale"), [(1.0, 1024.0), (1e-6, 1.0), (1e-6, 2.0**16), (1e-4, 2.0**5)])
+def test_numbers_are_those_of_a_computation_by_hand(size, scale):
+    report = pb.amp.report(lambda p, x: network(p, x, size), LAYERS, X, dtype="float16", scale=scale)
+    (loss, wanted, exact, _), (lower, found, activations, lost) = by_hand(size), by_hand(size, scale)
+    assert (report.loss, report.lower_loss) == (pytest.approx(loss, rel=1e-6), pytest.approx(lower, rel=1e-6))
+    for row in report.gradients:
+        number, name = row.name.split(".")
+        low, high = found[int(number)][name], wanted[int(number)][name]
+        # a number of float32 beside a tie is rounded the other way than one of float64
+        assert row.error == pytest.approx(np.linalg.norm(low - high) / np.linalg.norm(high), rel=0.15)
+        assert row.norm == pytest.approx(np.linalg.norm(high), rel=1e-6)
+        assert row.flushed == np.sum((low == 0) & (np.abs(high) > 1e-3 * np.sqrt(np.mean(high**2))))
+    for row, low, high, count in zip(report.layers, activations, exact, lost, strict=True):
+        if row.name != "2":  # there the last array is of the loss
+            assert row.activation == pytest.approx(np.linalg.norm(low - high) / np.linalg.norm(high), rel=0.05)
+        assert row.backward.underflow == count
+        assert (row.forward.underflow, row.forward.overflow) == (0, 0)
+    last = [np.square(a[2] - 1) for a in (activations, exact)]
+    away = np.linalg.norm(last[0] - last[1]) / np.linalg.norm(last[1])
+    assert report.layers[2].activation == pytest.approx(away, rel=0.05)
 
 
 def test_underflow_in_the_backward_pass_is_found_and_the_scale_mends_it():
@@ -157,10 +202,37 @@ def test_tables_pictures_and_files(tmp_path):
     assert "<table" in report._repr_html_()
 
 
+def test_infinite_errors_integers_and_unused_parameters(tmp_path):
+    params = {"first": np.ones((4, 8)), "second": np.full((8, 1), 1e-3), "unused": np.ones(2), "count": np.arange(3)}
+    loss = lambda p, x: pb.mean(pb.exp(x @ p["first"]) @ p["second"])  # noqa: E731
+    report = pb.amp.report(loss, params, np.full((16, 4), 4.0), dtype="float16")
+    assert [row.name for row in report.gradients] == ["first", "second"]
+    assert [row.name for row in report.ops][:2] == ["matmul", "mean"]
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    known = json.loads(report.json(), parse_constant=refuse)
+    assert (known["lower_loss"], known["layers"][1]["gradient"]) == ("infinite", "infinite")
+    read_page(report.html())
+    for picture in (report.svg(), report.activations()):
+        read_picture(picture)
+        assert "infinite overflow" in picture
+
+
 def test_what_cannot_be_reported_is_refused():
     with pytest.raises(pb.errors.ArgumentError, match="does not depend"):
         pb.amp.report(lambda p: pb.sum(np.ones(2, "f")), LAYERS)
     with pytest.raises(pb.errors.ArgumentError, match="power of two"):
         pb.amp.report(network, LAYERS, X, scale=3.0)
+    for options, name in (({"error": "x"}, "error"), ({"lost": math.nan}, "lost"), ({"magnified": -1}, "magnified")):
+        with pytest.raises(pb.errors.PullbackError, match=f"report: {name}"):
+            pb.amp.report(network, LAYERS, X, **options)
+    with pytest.raises(pb.errors.ArgumentTypeError, match="wants a function"):
+        pb.amp.report(None, LAYERS, X)
+    wave = pb.amp.report(lambda p, x: pb.mean(pb.abs(p["w"] * x) ** 2), {"w": np.ones(4) * (1 + 2j)}, X[:, :4])
+    assert wave.gradients[0].norm == pytest.approx(
+        np.linalg.norm(2 * np.mean(X[:, :4] ** 2, 0) / 4 * (1 + 2j)), rel=1e-5
+    )
     with pytest.raises(pb.errors.ArgumentError, match="dtype"):
         pb.amp.report(network, LAYERS, X, dtype="float64")

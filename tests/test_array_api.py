@@ -98,6 +98,10 @@ def test_dtype_functions():
 def test_bfloat16_is_a_real_floating_dtype():
     pytest.importorskip("ml_dtypes")
     assert pb.isdtype(pb.bfloat16, "real floating")
+    assert pb.tensor([1.0], dtype=pb.dtypes.bfloat16).dtype == pb.dtypes.bfloat16 == pb.bfloat16
+    assert pb.dtypes.float8_e4m3fn == pb.float8_e4m3fn
+    with pytest.raises(AttributeError, match="bfloat17"):
+        _ = pb.dtypes.bfloat17
     assert not pb.isdtype(pb.bfloat16, "integral")
     assert pb.finfo(pb.bfloat16).bits == 16
 

@@ -1,9 +1,12 @@
 """Loops and branches on a GPU, without one: conditional nodes of graphs, and derivatives."""
 
+import re
+
 import numpy as np
 import pytest
 
 import pullback as pb
+from pullback.compile.cuda import render, small_loops
 
 cuda_emulator = pytest.importorskip("cuda_emulator")
 pytest.importorskip("fake_cupy")
@@ -70,8 +73,14 @@ def agree(found, wanted):
         np.testing.assert_allclose(a.get(), b, rtol=1e-9, atol=1e-12)
 
 
+@pytest.fixture
+def large(monkeypatch):
+    """No loop is small enough for one launch."""
+    monkeypatch.setattr(small_loops, "MAX_LAUNCHES", 0)
+
+
 @pytest.mark.parametrize("name", LOOPS)
-def test_the_device_decides(gpu, name):
+def test_the_device_decides(gpu, name, large):
     (cupy, driver), (f, x) = gpu, LOOPS[name]
     compiled, wanted, given = pb.jit(f), f(x), cupy.asarray(x)
     kept = [compiled(given)]  # all of them, so that each call has addresses of its own
@@ -87,6 +96,82 @@ def test_the_device_decides(gpu, name):
     assert "launched as 1 graph of" in compiled.lower(given).explain()
 
 
+@pytest.mark.parametrize("name", ["while", "while of no rounds", "other branch", "nested", "vmap of grad"])
+def test_small_loops_are_one_launch(gpu, name):
+    (cupy, driver), (f, x) = gpu, LOOPS[name]
+    compiled, wanted, given = pb.jit(f), f(x), cupy.asarray(x)
+    before = dict(driver.log)
+    agree([compiled(given) for _ in range(3)], [wanted] * 3)
+    assert driver.log["reads"] == before["reads"]
+    assert driver.log["conditions"] == before["conditions"]
+
+
+ROWS = np.random.default_rng(2).standard_normal((7, 5, 6))
+
+
+def recur(rows, **options):
+    """A recurrence whose carry is multiplied, and overwritten by what follows the product."""
+    w = pb.matmul(rows[0].T, rows[0]) / 20
+    step = lambda c, x: ((new := pb.tanh(c @ w + x)), pb.sum(new * x, -1))  # noqa: E731
+    return pb.scan(step, rows[0] * 2, rows, **options)
+
+
+@pytest.mark.parametrize("count", [1, 4, 7])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_two_rounds_at_once(gpu, large, count, reverse):
+    cupy, _ = gpu
+    f = lambda x: recur(x, reverse=reverse)  # noqa: E731
+    compiled, given = pb.jit(f), cupy.asarray(ROWS[:count].astype("f4"))
+    kept = [compiled(given) for _ in range(3)]
+    for a, b in zip(pb.tree.leaves(kept), pb.tree.leaves([f(ROWS[:count])] * 3), strict=True):
+        np.testing.assert_allclose(a.get(), b, rtol=1e-4, atol=1e-5)
+    # a round is a product with what follows it, and a sum; the last one of an odd number takes one more
+    launches = int(re.search(r"launched as 1 graph of (\d+)", compiled.lower(given).explain())[1])
+    assert launches <= 2 + 2 * count + count % 2
+
+
+SCANS = {
+    "rows of three bytes": (lambda x: pb.scan(lambda c, r: (c ^ r, c & r), x[0], x), (X > 0)[np.arange(11) % 4]),
+    "backwards": (lambda x: recur(x, reverse=True), ROWS),
+    "grad": (pb.grad(lambda x: pb.sum(recur(x)[0] ** 2)), ROWS),
+    "a count": (lambda x: pb.fori_loop(0, 23, lambda i, a: a * 0.9 + i, x), X),
+    "in a loop": (lambda x: pb.while_loop(lambda a: pb.sum(a * a) < 1e3, lambda a: recur(x)[0] + a * 2, x[0]), ROWS),
+    "in each other": (lambda x: pb.scan(lambda c, r: (recur(x + c)[0] + r, r), x[0], x)[0], ROWS),
+}
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_long_scans_are_chunks(gpu, large, monkeypatch, name):
+    (cupy, driver), (f, x) = gpu, SCANS[name]
+    monkeypatch.setattr(render, "MAX_UNROLLED", 8)
+    monkeypatch.setattr(render, "CHUNK_LAUNCHES", 5)
+    compiled, wanted, given = pb.jit(f), f(x), cupy.asarray(x)
+    kept = [compiled(given)]
+    before = dict(driver.log)
+    kept += [compiled(given) for _ in range(3)]
+    agree(kept, [wanted] * 4)
+    assert driver.log["conditions"] > before["conditions"]
+    assert "launched as 1 graph of" in compiled.lower(given).explain()
+    driver.version = 12020
+    try:
+        text = (older := pb.jit(f)).lower(given).explain()
+        agree([older(given) for _ in range(2)], [wanted] * 2)
+    finally:
+        driver.version = 13000
+    assert "(it comes to" in text or name == "in a loop"
+
+
+def test_products_in_small_loops(gpu):
+    cupy, driver = gpu
+    for f in (lambda x: recur(x), pb.grad(lambda x: pb.sum(recur(x)[0] ** 2))):
+        for dtype, near in (("f4", 1e-4), ("f8", 1e-11)):
+            compiled, before = pb.jit(f), driver.log["conditions"]
+            found = compiled(cupy.asarray(ROWS.astype(dtype)))
+            for a, b in zip(pb.tree.leaves([found]), pb.tree.leaves([f(ROWS)]), strict=True):
+                np.testing.assert_allclose(a.get(), b, rtol=near, atol=near)
+            assert driver.log["conditions"] == before
+
+
 def test_one_graph_goes_every_way(gpu):
     cupy, _ = gpu
     compiled, given = pb.jit(lambda x: choose(double(x))), cupy.asarray(X)
@@ -96,7 +181,7 @@ def test_one_graph_goes_every_way(gpu):
         agree(compiled(given), choose(double(x)))
 
 
-def test_a_driver_that_is_too_old(gpu):
+def test_a_driver_that_is_too_old(gpu, large):
     cupy, driver = gpu
     try:
         for version, count in ((12020, 0), (12040, 1)):

@@ -19,16 +19,16 @@ from pullback.compile.cuda.launch_plan import Choice, Launch
 from pullback.compile.cuda.preamble import PREAMBLE
 from pullback.compile.cuda.products import choose, composed, library
 from pullback.compile.cuda.products.choose import choose_shape, middle_shape, offered_shapes
+from pullback.compile.cuda.products.instructions import tiles_text
 from pullback.compile.cuda.products.library import LibraryPlan, can_take
 from pullback.compile.cuda.products.order import conflict
 from pullback.compile.cuda.products.tile import (
-    INSTRUCTIONS,
+    GroupShape,
     PanelShape,
     PlainShape,
     TensorShape,
     render_tile,
     store_product,
-    tiles_text,
 )
 from pullback.compile.loop_ir import Blocks, Buffer, Kernel, KernelLine, Layout, Product, Store
 
@@ -37,6 +37,7 @@ SHAPES = [
     TensorShape(1, 1, (1, 1, 1)), TensorShape(1, 1, (1, 1, 4)), TensorShape(2, 4, (1, 1, 2)),
     TensorShape(2, 4, (2, 2, 1)), TensorShape(1, 2, (2, 1, 2)), TensorShape(1, 1, (1, 2, 1)),
     PanelShape(2, 4, (2, 2)), PanelShape(4, 4, (2, 1)), PanelShape(2, 4, (1, 2)),
+    GroupShape(64, 2), GroupShape(32, 1), GroupShape(32, 2),
     PlainShape(1, 1), PlainShape(2, 4),
 ]  # fmt: skip
 
@@ -87,7 +88,7 @@ class Case:
 def run_tiles(cases):
     """Run (case, shape, digits) on the emulator, all in one module."""
     functions = [render_tile(c.product, store_product(c.product), shape, digits) for c, shape, digits in cases]
-    text = PREAMBLE + INSTRUCTIONS + tiles_text()
+    text = PREAMBLE + tiles_text()
     text += "".join(f.text.replace("NAME", f"tile{i}") for i, f in enumerate(functions))
     load_module(text)
     for i, ((case, *_), f) in enumerate(zip(cases, functions, strict=True)):
@@ -164,8 +165,14 @@ def test_vectors_are_loaded_where_memory_has_them():
         cases.append((case, TensorShape(2, 4, (1, 1, 1 + k // 32)), 3))
     texts = [render_tile(c.product, store_product(c.product), shape, 3).text for c, shape, _ in cases]
     assert all("load_left" in text for text in texts)
+    panels = itertools.cycle((PanelShape(2, 4, (2, 2)), GroupShape(64, 2), GroupShape(32, 1)))
     cases += [
-        (Case(rng, (2, 72, 36, 104), ("rows", *order), gaps=False), PanelShape(2, 4, (2, 2)), 3) for order in orders
+        (Case(rng, (2, 72, 36, 104), ("rows", *order), gaps=False), shape, 3)
+        for order, shape in zip(2 * orders, panels, strict=False)
+    ]
+    low = PanelShape(1, 4, (4, 2))
+    cases += [
+        (Case(rng, (2, 72, 36, 104), ("rows", "rows", order), gaps=False), low, 3) for order in ("rows", "columns")
     ]
     run_tiles(cases)
     for case, shape, _ in cases:
@@ -178,7 +185,7 @@ def test_vectors_are_loaded_where_memory_has_them():
 @needs_compiler
 def test_one_digit_is_tf32():
     rng = np.random.default_rng(2)
-    cases = [(Case(rng, (1, 30, 40, 20), ("rows", "rows", "columns")), s, 1) for s in SHAPES[:4]]
+    cases = [(Case(rng, (1, 30, 40, 20), ("rows", "rows", "columns")), s, 1) for s in (*SHAPES[:4], GroupShape(32, 2))]
     run_tiles(cases)
     for case, *_ in cases:
         assert 1e-5 < case.error() < 1e-3
@@ -187,7 +194,7 @@ def test_one_digit_is_tf32():
 @needs_compiler
 def test_infinities_and_numbers_that_overflow_tf32_are_as_in_float32():
     rng = np.random.default_rng(3)
-    cases = [(Case(rng, (1, 20, 24, 20), ("rows",) * 3), s, 3) for s in (*SHAPES[:2], SHAPES[3])]
+    cases = [(Case(rng, (1, 20, 24, 20), ("rows",) * 3), s, 3) for s in (*SHAPES[:2], SHAPES[3], GroupShape(32, 1))]
     for case, *_ in cases:
         left, right = (strided(x, case.memory[x.buffer])[0] for x in (case.product.left, case.product.right))
         left[2, 3], left[4, 5], left[6, 7], right[8, 9] = np.inf, np.nan, 3.4028e38, -np.inf

@@ -55,6 +55,15 @@ def test_arithmetic_is_refused_by_name():
     }.items():
         with pytest.raises(pb.errors.DtypeError, match=f"{name}: float8_e4m3fn only stores"):
             call()
+    bare, beside = x.numpy(), np.ones(2, "float32")
+    for name, call in {
+        "add": lambda: pb.add(bare, bare),
+        "tanh": lambda: pb.tanh(bare),
+        "maximum": lambda: pb.maximum(beside, bare),
+        "multiply": lambda: pb.jit(lambda x: x * 2)(bare),
+    }.items():
+        with pytest.raises(pb.errors.DtypeError, match=f"{name}: float8_e4m3fn only stores"):
+            call()
     with pytest.raises(pb.errors.DtypeError, match="only stores numbers"):
         pb.stage(lambda x: x * x)(x.numpy())
     with pytest.raises(pb.errors.DtypeError, match="only stores numbers"):
@@ -76,6 +85,21 @@ def test_quantization_uses_the_whole_range(name, axis):
     assert (np.abs(q.dequantize() - A) <= bound * (1 + 1e-5)).all()
     zero = pb.amp.quantize(np.zeros((2, 3), "float32"), name, axis=axis)
     assert not np.asarray(zero.dequantize()).any()
+
+
+@BOTH
+def test_what_is_not_finite_is_nan_and_changes_no_scale(name):
+    for quantize in (pb.amp.quantize, pb.jit(pb.amp.quantize, static_argnums=1)):
+        q = quantize(np.array([np.nan, 1000.0, 2.0, np.inf, -np.inf], "float32"), name)
+        np.testing.assert_array_equal(np.isnan(np.asarray(q.dequantize())), [True, False, False, True, True])
+        np.testing.assert_allclose(np.asarray(q.dequantize())[1:3], [1000.0, 2.0], rtol=0.1)
+        tiny = quantize(np.array([1e-44, 0.0, -1e-38], "float32"), name).dequantize()
+        assert np.isfinite(np.asarray(tiny)).all()
+        np.testing.assert_allclose(tiny, [0.0, 0.0, -1e-38], rtol=0.1, atol=1e-40)
+    slopes = pb.grad(lambda x: pb.sum(pb.amp.quantize(x, name).dequantize()[1:3]))(
+        np.array([np.nan, 3, 2, 1], "float32")
+    )
+    np.testing.assert_array_equal(slopes, [0, 1, 1, 0])
 
 
 def test_products_and_their_derivatives_are_those_of_the_dequantized_values():

@@ -178,3 +178,105 @@ def test_rules_that_sum_over_parameters_and_recorded_steps_go_the_other_way(gpu)
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
     with pb.memory.profile():
         assert_same(train(cupy.asarray, native)[0], train(np.asarray, native)[0])
+
+
+@pytest.mark.parametrize("rule", ["SGD", "Adam", "RMSProp"])
+def test_a_condition_on_the_device_decides_in_the_launch(gpu, rule):
+    cupy, driver = gpu
+    holds, counts = [True, False, True, False, True], []
+
+    def run(place, step):
+        tensors = parameters(place, [(3,), (4, 5), (1100,)])
+        opt = getattr(pb.optim, rule)(tensors, lr=0.1)
+        for k, accept in enumerate(holds):
+            give_gradients(tensors, place, k)
+            before = driver.log["launches"]
+            step(opt, accept)
+            counts.append(driver.log["launches"] - before)
+        return [p.detach().numpy() for p in tensors], [np.asarray(x.get()) if hasattr(x, "get") else x
+                                                       for x in flatten(opt.groups[0].state)[0]]  # fmt: skip
+
+    found = run(cupy.asarray, lambda opt, accept: opt.step_if(cupy.asarray(accept)))
+    assert max(counts[1:]) == 2  # the other one writes where the gradients are
+    wanted = run(np.asarray, lambda opt, accept: opt.step() if accept else None)
+    assert_same(found[0] + found[1], wanted[0] + wanted[1])
+    # groups with settings of their own, and one whose parameters are on the host
+    tensors = parameters(cupy.asarray, [(3,), (4,)]) + parameters(np.asarray, [(2,)])
+    opt = pb.optim.Adam([{"params": [p], "lr": 0.1 * (i + 1)} for i, p in enumerate(tensors)])
+    give_gradients(tensors[:2], cupy.asarray, 0)
+    give_gradients(tensors[2:], np.asarray, 0)
+    before = [p.detach().numpy().copy() for p in tensors]
+    for accept in (False, True):
+        opt.step_if(cupy.asarray(accept))
+        assert all(np.array_equal(p.detach().numpy(), b) is not accept for p, b in zip(tensors, before, strict=True))
+
+
+def test_a_scaled_step_is_a_graph_and_a_launch(gpu):
+    cupy, driver = gpu
+
+    def run(place):
+        tensors, scales = parameters(place, [(3,), (4, 5), (1100,), (2,)]), []
+        opt, scaler = pb.optim.Adam(tensors, lr=0.1), pb.amp.GradScaler(init_scale=1024.0, growth_interval=2)
+        for k in range(5):
+            opt.zero_grad()
+            loss = sum(pb.sum(p * p) for p in tensors) * np.float32(np.inf if k == 2 else 1)
+            scaler.scale(loss).backward()
+            before = driver.log["launches"]
+            scaler.step(opt)
+            launches = driver.log["launches"] - before
+            scaler.update()
+            scales.append(scaler.get_scale())
+        return scales, [p.detach().numpy() for p in tensors], launches
+
+    (scales, found, launches), (others, wanted, _) = run(cupy.asarray), run(np.asarray)
+    assert scales == others == [1024.0, 2048.0, 1024.0, 1024.0, 2048.0]
+    assert_same(found, wanted)
+    assert launches < 8
+
+
+def test_nothing_waits_for_a_scaled_step(gpu, monkeypatch):
+    cupy, _ = gpu
+    kind, tensors = type(cupy.zeros(1)), parameters(cupy.asarray, [(3,), (4, 5)])
+    opt, scaler = pb.optim.Adam(tensors, lr=0.1), pb.amp.GradScaler(init_scale=1024.0)
+    bad = [cupy.asarray(np.float32(np.inf if k == 2 else 1)) for k in range(5)]
+
+    def refuse(*args, **options):
+        raise AssertionError("the host waits for the device")
+
+    for k in range(5):
+        opt.zero_grad()
+        scaler.scale(sum(pb.sum(p) for p in tensors) * bad[k]).backward()
+        scaler.unscale_(opt)
+        pb.optim.clip_grad_norm_(tensors, 1.0)
+        scaler.step(opt)
+        scaler.update()
+        if k == 0:  # tables and programs are made
+            for name in ("__bool__", "__float__", "__int__", "get", "item"):
+                monkeypatch.setattr(kind, name, refuse)
+    monkeypatch.undo()
+    assert scaler.get_scale() == 512.0
+    assert int(opt.groups[0].state[0].steps) == 4
+
+
+def test_losses_and_parameters_on_two_devices_have_one_scaler(gpu):
+    cupy, _ = gpu
+    tensors = parameters(cupy.asarray, [(3,), (4,)]) + parameters(np.asarray, [(2,), (5,)])
+    start = [p.detach().numpy().copy() for p in tensors]
+    scaler = pb.amp.GradScaler(init_scale=8.0)
+    together = pb.optim.SGD([{"params": [tensors[0]]}, {"params": [tensors[2]]}], lr=0.5)
+    apart = [pb.optim.SGD([tensors[i]], lr=0.5) for i in (3, 1)]
+    for k, last in enumerate([(2.0, True), (np.inf, False)]):
+        for p in tensors:
+            p.grad = None
+        losses = scaler.scale([pb.sum(p) for p in tensors[:3]] + [pb.sum(tensors[3]) * np.float32(last[0])])
+        assert [x.device for x in losses] == ["cuda:0", "cuda:0", "cpu", "cpu"]
+        for x in losses:
+            x.backward()
+        scaler.unscale_(apart[1])
+        for opt in (together, *apart):
+            scaler.step(opt)
+        scaler.update()
+        for i, (p, before) in enumerate(zip(tensors, start, strict=True)):
+            moved = 1.0 if i == 3 else 0.5 * (k + 1)
+            np.testing.assert_allclose(p.detach().numpy(), before - moved, rtol=1e-6)
+        assert scaler.get_scale() == (8.0 if last[1] else 4.0)

@@ -1,5 +1,6 @@
 """Dynamic loss scaling, on the tape (`pb.amp.GradScaler`) and as a rule (`pb.optim.scaled`), against loops by hand."""
 
+import contextlib
 import copy
 import pickle
 import threading
@@ -398,6 +399,142 @@ def test_a_state_without_or_with_two_scales_is_refused():
         rules["a"].update(w, optim.apply_if_finite(optim.sgd(0.1)).init(w), w)
 
 
+def test_a_step_that_fails_leaves_the_scaled_gradients():
+    a, b = weights([1.0], [1.0])
+    scaler, opt = pb.amp.GradScaler(init_scale=4.0), optim.SGD([a, b], lr=1.0)
+    scaler.scale(pb.sum(a)).backward()
+    with pytest.raises(pb.errors.GraphError, match=r"params\[1\] has no gradient"):
+        scaler.step(opt)
+    assert a.grad.tolist() == [4.0]
+    scaler.scale(pb.sum(b)).backward()
+    scaler.step(opt)
+    assert (a.tolist(), b.tolist()) == ([0.0], [0.0])
+    scaler.update()
+    # after unscale_ the gradients stay guarded
+    opt.zero_grad()
+    scaler.scale(pb.sum(a)).backward()
+    scaler.unscale_(opt)
+    with pytest.raises(pb.errors.GraphError, match=r"params\[1\] has no gradient"):
+        scaler.step(opt)
+    with pytest.raises(pb.errors.GraphError, match="unscaled"):
+        scaler.scale(pb.sum(a + b)).backward()
+    scaler.update()
+    opt.zero_grad()
+    scaler.scale(pb.sum(a + b)).backward()
+    with pytest.raises(pb.errors.ArgumentError, match="a closure"):
+        scaler.step(opt, closure=lambda: None)
+
+
+def test_a_scaler_that_is_gone_guards_nothing():
+    (w,) = weights([1.0])
+    scaler, opt = pb.amp.GradScaler(), optim.SGD([w], lr=1.0)
+    scaler.scale(pb.sum(w)).backward()
+    scaler.unscale_(opt)
+    with pytest.raises(pb.errors.GraphError, match="after update"):
+        copy.deepcopy(scaler)
+    del scaler  # an interrupted loop is started again
+    opt.zero_grad()
+    pb.sum(w).backward()
+    assert w.grad.tolist() == [1.0]
+
+
+def test_rules_that_would_see_scaled_gradients_are_refused():
+    w, scaled = np.ones(2, "f"), optim.scaled(optim.sgd(0.1))
+    for inner in (scaled, optim.chain(scaled), optim.multi_transform({"a": scaled}, "a")):
+        with pytest.raises(pb.errors.ArgumentError, match="scaled comes after other rules"):
+            optim.chain(optim.clip_by_global_norm(1.0), inner).init(w)
+    with pytest.raises(pb.errors.ArgumentError, match="never shrink"):
+        optim.apply_if_finite(scaled).init(w)
+    optim.chain(scaled, optim.freeze(False)).init(w)
+    (p,) = weights([1.0])
+    scaler, opt = pb.amp.GradScaler(), optim.Optimizer(optim.chain(scaled), [p])
+    scaler.scale(pb.sum(p)).backward()
+    for method in (scaler.unscale_, scaler.step):
+        with pytest.raises(pb.errors.ArgumentError, match="done twice"):
+            method(opt)
+
+
+def test_a_skipped_step_leaves_schedules_and_masters_as_they_were():
+    plan = optim.schedules.exponential(0.5, 0.5)
+    rules = [
+        optim.scaled(optim.adam(plan), init_scale=64.0),
+        optim.scaled(optim.chain(optim.clip_by_global_norm(1.0), optim.master_weights(optim.sgd(plan))), 64.0),
+        optim.scaled(optim.stochastic_rounding(optim.sgd(plan)), 64.0),
+    ]
+    good, bad = np.full(3, 2.0, "float16"), np.array([2.0, np.nan, 2.0], "float16")
+    for rule in rules:
+        ends = []
+        for grads in ([good, good, good], [good, bad, good, bad, good]):
+            for wrap in (lambda f: f, pb.jit, lambda f: pb.jit(f, donate_argnums=(0, 1))):
+
+                @wrap
+                def step(w, state, g, rule=rule):
+                    # the same true gradient, whatever the scale
+                    updates, state = rule.update(g.astype("float32") * optim.loss_scale(state) / 64, state, w)
+                    return optim.apply_updates(w, updates), state
+
+                w = np.array([1.0, 2.0, 3.0], "float16")
+                state = rule.init(w)
+                for g in grads:
+                    w, state = step(w, state, g)
+                ends.append(pb.tree.map(np.asarray, (w, state[1])))
+                assert int(state[0].steps) == len(grads) - 3
+        for other in ends[1:]:
+            for a, b in zip(pb.tree.leaves(ends[0]), pb.tree.leaves(other), strict=True):
+                np.testing.assert_allclose(a.astype("f"), b.astype("f"), rtol=1e-6)
+
+
+def test_losses_may_be_scaled_in_several_threads():
+    scaler = pb.amp.GradScaler(init_scale=8.0)
+    tensors = weights([1.0], [2.0], [3.0])
+    optimizers = [optim.SGD([w], lr=1.0) for w in tensors]
+
+    def run(w):
+        for _ in range(20):
+            w.grad = None
+            scaler.scale(pb.sum(2 * w)).backward()
+
+    threads = [threading.Thread(target=run, args=(w,)) for w in tensors]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for opt in optimizers:
+        scaler.step(opt)
+    scaler.update()
+    assert [w.tolist() for w in tensors] == [[-1.0], [0.0], [1.0]]
+
+
+def test_autocast_around_the_loop_or_around_the_loss_is_the_same():
+    x, found = np.random.default_rng(1).normal(size=(4, 3)).astype("f"), []
+    loss = lambda w: pb.mean((pb.tanh(x @ w) @ w - 1.0) ** 2)  # noqa: E731
+
+    def run(around, inside, f):
+        (w,) = weights(0.5 * np.eye(3))
+        scaler, opt = pb.amp.GradScaler(init_scale=256.0), optim.Adam([w], lr=0.1)
+        with around():
+            for _ in range(3):
+                opt.zero_grad()
+                with inside():
+                    value = f(w)
+                scaler.scale(value).backward()
+                scaler.step(opt)
+                scaler.update()
+        return w.detach().numpy()
+
+    lower, nothing = lambda: pb.autocast("float16"), contextlib.nullcontext
+    for around, inside, f in (
+        (nothing, lower, loss),
+        (lower, nothing, loss),
+        (nothing, lower, pb.checkpoint(loss)),
+        (nothing, lower, pb.jit(loss)),
+    ):
+        found.append(run(around, inside, f))
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
+    np.testing.assert_allclose(found[0], found[3], rtol=2e-3)
+
+
 def test_a_scale_of_ones_own():
     scaler = pb.amp.GradScaler()
     scaler.update(new_scale=256.0)
@@ -407,6 +544,21 @@ def test_a_scale_of_ones_own():
         scaler.update(100.0)
     with pytest.raises(pb.errors.ArgumentError, match="state_dict"):
         scaler.load_state_dict({"scale": 2.0})
+    with pytest.raises(pb.errors.ArgumentError, match="power of two"):
+        scaler.update("large")
+    for wrong in (-5, float("nan"), "x", np.arange(3)):
+        with pytest.raises(pb.errors.PullbackError, match="growth_tracker"):
+            scaler.load_state_dict({**scaler.state_dict(), "growth_tracker": wrong})
+    assert scaler.get_scale() == 256.0
+
+
+@pytest.mark.parametrize("wrap", ["scaled", "master_weights", "stochastic_rounding", "apply_if_finite", "lookahead"])
+def test_rules_around_rules_want_rules(wrap):
+    for wrong in (None, "adam", optim.adam):
+        with pytest.raises(pb.errors.ArgumentError, match=f"{wrap}: wants a rule"):
+            getattr(optim, wrap)(wrong)
+    with pytest.raises(pb.errors.ArgumentError, match="seed"):
+        optim.stochastic_rounding(optim.sgd(0.1), seed=1.5)
 
 
 def test_small_gradients_survive_float16_with_a_scale_alone():
@@ -446,6 +598,7 @@ def test_rules_and_scalers_can_be_copied():
     scaler, opt = pb.amp.GradScaler(**SETTINGS), optim.Adam([w], lr=0.1)
     train(scaler, opt, w, range(4))
     twin = copy.deepcopy(scaler)
+    assert pickle.loads(pickle.dumps(scaler)).state_dict() == twin.state_dict() == scaler.state_dict()
     train(scaler, opt, w, range(4, 8))
     assert (twin.get_scale(), scaler.get_scale()) == (SCALES[3], SCALES[7])
 

@@ -1050,7 +1050,8 @@ def test_ops_with_functions_in_them_are_refused_by_name_and_not_taken_for_custom
 
 #: Ops of the package that hold functions of Python, or come only beside such ones where roots and solves are compiled.
 WITHOUT_TEXT = {
-    "_print", "attention_bands", "checkpoint_loop", "checkpoint_loop_pull", "custom_root", "dense_solve", "dense_fit",
+    "_print", "attention_bands", "attention_on_chip", "attention_on_chip_gradients", "checkpoint_loop",
+    "checkpoint_loop_pull", "custom_root", "dense_solve", "dense_fit",
     "check_solution", "linear_solve", "power_near", "root", "check_root",
 }  # fmt: skip
 

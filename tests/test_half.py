@@ -16,7 +16,7 @@ from pullback.tools.certify.run import case_outcomes
 
 pytest.importorskip("ml_dtypes")
 HALVES = pytest.mark.parametrize("dtype", HALF_DTYPES)
-FIRST_ORDER = [role for role in HALF_ROLES if role.name in ("value", "push", "pull", "staged")]
+FIRST_ORDER = [role for role in HALF_ROLES if role.name in ("value", "edges", "spec", "push", "pull", "staged")]
 HIGHER = [role for role in HALF_ROLES if role.name in ("second", "taylor", "batch")]
 
 
@@ -134,6 +134,31 @@ def test_python_scalars_are_weak(name, dtype):
     assert x.grad.dtype == wanted
 
 
+@pytest.mark.parametrize(
+    ("f", "wanted"),
+    [
+        (lambda x: pb.maximum(x, 0.1), [0.5, 1, 0]),
+        (lambda x: pb.clip(x, -0.3, 0.1), [1, 0, 1]),
+        (lambda x: pb.where(x == 0.1, x, 0.5), [1, 0, 0]),
+        (lambda x: x * 0.1, [0.1] * 3),
+    ],
+)
+@HALVES
+def test_rules_see_python_scalars_as_rounded(f, wanted, dtype):
+    """0.1 is no half number: what it was rounded to ties with it, and is the slope of x * 0.1, in every mode."""
+    x = np.array([0.1, 0.5, -0.3]).astype(as_dtype(dtype))
+
+    def total(x):
+        return pb.sum(f(x).astype("float32"))
+
+    tracked = pb.tensor(x, requires_grad=True)
+    total(tracked).backward()
+    found = [tracked.grad, pb.grad(total)(x), pb.jit(pb.grad(total))(x), pb.vmap(pb.grad(f))(x)]
+    found += [pb.jvp(f, (x,), (np.ones(3, x.dtype),))[1], pb.jit(lambda x: pb.jvp(f, (x,), (x / x,))[1])(x)]
+    for slopes in found:
+        np.testing.assert_array_equal(np.asarray(slopes), np.array(wanted).astype(x.dtype))
+
+
 def test_promotion():
     """Two half types make float32; with integers both promote as float16 does in NumPy; NumPy's scalars are strong."""
     h, b = np.ones(2, "float16"), np.ones(2, pb.bfloat16)
@@ -222,3 +247,79 @@ def test_plans_and_the_general_path_agree(dtype):
     for p, s in zip(plain, seen, strict=True):
         assert p.dtype == np.float16
         np.testing.assert_array_equal(p, np.asarray(s))
+
+
+LARGE = {
+    "arithmetic": lambda x, y: (x * y + 0.5 * x) / (y - 3) - x,
+    "select": lambda x, y: pb.where(x > y, pb.maximum(x, 0.25), pb.clip(y, -1, 1)),
+    "roots": lambda x, y: pb.sqrt(pb.abs(x)) + pb.floor(y * 4),
+    "casts": lambda x, y: x.astype("float32").astype(x.dtype) + y.astype("float64").astype(x.dtype) * 2,
+    "transposed": lambda x, y: x.T * 2 + y.reshape(x.T.shape)[::-1],
+    "compared": lambda x, y: (x > y) & (x <= 0.5) | pb.isnan(y),
+    "beside float32": lambda x, y: x * y.astype("float32"),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+@HALVES
+def test_large_arrays_have_the_same_bits_natively(name, dtype):
+    """Sums, products, quotients and roots of float32 round to one number, whoever computes them: all 65,536 of them."""
+    every = np.arange(1 << 16, dtype=np.uint16).view(as_dtype(dtype)).reshape(256, 256)
+    x, y = pb.tensor(every), pb.tensor(np.random.default_rng(0).permutation(every.ravel()).reshape(256, 256))
+    with np.errstate(all="ignore"):
+        found = np.asarray(LARGE[name](x, y))
+        with pb.native(False):
+            wanted = np.asarray(LARGE[name](x, y))
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(found.astype("float64"), wanted.astype("float64"))
+
+
+@HALVES
+def test_large_arrays_have_gradients_and_meet_transforms(dtype):
+    """Arrays that native code computes, in grad, jvp, vmap, jit and a checkpoint, against float64."""
+    x, y = (np.random.default_rng(i).uniform(0.5, 2, (64, 1024)).astype(as_dtype(dtype)) for i in range(2))
+
+    def f(x, y):
+        return pb.tanh(x * y) / (y + 1.0) + pb.exp(-x) * 0.5
+
+    wide = [a.astype("float64") for a in (x, y)]
+    slopes = pb.grad(lambda x, y: pb.sum(f(x, y)), (0, 1))(*wide)
+    eps = float(pb.finfo(dtype).eps)
+    for found, wanted in (
+        (f(pb.tensor(x), pb.tensor(y)), f(*wide)),
+        (pb.vmap(f)(x, y), f(*wide)),
+        (pb.jvp(f, (x, y), (x, y))[1], pb.jvp(f, wide, wide)[1]),
+        *zip(pb.grad(lambda x, y: pb.sum(f(x, y)).astype("float32"), (0, 1))(x, y), slopes, strict=True),
+        *zip(pb.grad(lambda *a: pb.sum(pb.checkpoint(f)(*a)).astype("float32"), (0, 1))(x, y), slopes, strict=True),
+        *zip(pb.jit(lambda x, y: pb.vjp(f, x, y)[1](np.ones(x.shape, x.dtype)))(x, y), slopes, strict=True),
+    ):
+        assert found.dtype == as_dtype(dtype)
+        np.testing.assert_allclose(np.asarray(found, "float64"), wanted, rtol=6 * eps, atol=6 * eps)
+    for axis in (0, 1):
+        total = np.asarray(pb.sum(pb.tensor(x), axis=axis), "float64")
+        np.testing.assert_allclose(total, x.astype("float64").sum(axis), rtol=eps)
+
+
+@HALVES
+def test_distinct_elements_are_sorted_with_nan_last(dtype):
+    x = np.array([1, 3, 3, np.nan, 2, np.nan]).astype(as_dtype(dtype))
+    found = pb.unique(x, return_counts=True)
+    assert found[0].dtype == x.dtype
+    np.testing.assert_array_equal(found[0].astype("float64"), [1, 2, 3, np.nan])
+    np.testing.assert_array_equal(found[1], [1, 1, 2, 2])
+
+
+@HALVES
+def test_large_products_are_summed_in_float32(dtype):
+    a, b = (np.random.default_rng(i).normal(size=(200, 200)).astype(as_dtype(dtype)) for i in range(2))
+    exact = a.astype("float64") @ b.astype("float64")
+    unit = float(pb.finfo(dtype).eps) / 2
+    for found, wanted in (
+        (pb.matmul(a, b), exact),
+        (pb.tensor(a) @ pb.tensor(b), exact),
+        (pb.einsum("ij,jk->ki", a, b), exact.T),
+        (pb.matmul(a.T[:, ::-1].T, b), exact[::-1]),
+        (pb.grad(lambda a: pb.sum((a @ b).astype("float32")))(a), np.broadcast_to(b.astype("float64").sum(1), a.shape)),
+    ):
+        assert found.dtype == as_dtype(dtype)
+        np.testing.assert_allclose(np.asarray(found, "float64"), wanted, rtol=unit * 1.01, atol=1e-4)

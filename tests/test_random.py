@@ -456,3 +456,22 @@ def test_a_compiled_discrete_draw_has_derivatives_by_everything_but_its_paramete
 def test_an_order_of_no_axis_is_refused_when_a_program_is_read():
     with pytest.raises(GraphError, match=r"random_order: wants words along an axis, got uint64\[\]"):
         pb.Program.parse("graph(x: uint64[])\n  y: int64[] = random_order(x)\n  return y")
+
+
+@pytest.mark.parametrize("count", [7, 8, 21, 64, 65])
+def test_long_draws_count_in_rows_and_columns(count, monkeypatch):
+    """Compiled, counters of many blocks are sums of two tables; the words are those of eager calls."""
+    from pullback.ops.random import expansions
+
+    monkeypatch.setattr(expansions, "_TABLE", 8)
+    monkeypatch.setattr(expansions, "_COLUMNS", 4)
+    key, keys = pb.random.key(5), pb.random.split(pb.random.key(1), 3)
+
+    def draw(key):
+        bits = [pb.random.bits(count, width=width, key=key) for width in (32, 64)]
+        return [*bits, pb.random.split(key, count), pb.random.uniform(size=(count, 2), key=key, dtype="float32")]
+
+    for f, given in ((draw, key), (pb.vmap(draw), keys)):
+        for found, wanted in zip(pb.jit(f)(given), f(given), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+        assert "host" not in pb.explain(pb.jit(f), given)

@@ -13,20 +13,21 @@ from typing import Any
 
 import cupy as cp
 import numpy as np
-from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
 
 from pullback.compile.cuda.preamble import PREAMBLE
 from pullback.compile.cuda.products.choose import choose_shape, middle_shape, tile_shape
+from pullback.compile.cuda.products.instructions import tiles_text
 from pullback.compile.cuda.products.library import CANDIDATES, WORKSPACE_BYTES, LibraryPlan, can_take
 from pullback.compile.cuda.products.tile import (
-    INSTRUCTIONS,
+    GroupShape,
+    PanelShape,
     PlainShape,
     TensorShape,
     TileShape,
     render_tile,
     store_product,
-    tiles_text,
 )
+from pullback.compile.cuda.runtime.driver import find_driver
 from pullback.compile.loop_ir import Buffer, Layout, Product
 
 #: (batch, rows, K, columns), whether the left and the right matrix are transposed in memory.
@@ -51,18 +52,13 @@ SHAPES = {
     "square 1024": (1, 1024, 1024, 1024, False, False),
     "float64 256": (1, 256, 256, 256, False, False),
 }
-MORE_SHAPES = tuple(
-    TensorShape(high, wide, warps, chunk)
-    for high, wide, warps, chunk in (
-        (1, 4, (1, 1, 8), 0), (2, 4, (1, 1, 4), 0), (2, 4, (1, 1, 8), 0), (4, 4, (1, 1, 4), 0), (2, 4, (2, 1, 4), 0),
-        (2, 4, (1, 1, 8), 64), (2, 4, (2, 1, 4), 32), (2, 4, (2, 2, 2), 32), (4, 4, (2, 2, 1), 16),
-        (2, 4, (4, 2, 1), 16),
-    )
+MORE_SHAPES = (
+    TensorShape(1, 4, (1, 1, 8)), TensorShape(2, 4, (1, 1, 4)), TensorShape(2, 4, (1, 1, 8)),
+    TensorShape(4, 4, (1, 1, 4)), TensorShape(2, 4, (2, 1, 4)), PanelShape(2, 4, (2, 2)), PanelShape(4, 4, (2, 2)),
+    GroupShape(32, 2), GroupShape(64, 2), GroupShape(64, 4),
 )  # fmt: skip
 
-device = Device()
-device.set_current()
-stream = device.create_stream()
+driver = find_driver(0)
 rng = np.random.default_rng(0)
 
 
@@ -94,22 +90,13 @@ def make_case(batch: int, m: int, k: int, n: int, turn_left: bool, turn_right: b
     return Case(Product(out, left, right), {left.buffer: a, right.buffer: b, out.buffer: c}, want)
 
 
-def time_in_graph(work: Callable[[Any], None], copies: int = 50, rounds: int = 5) -> float:
-    builder = stream.create_graph_builder()
-    builder.begin_building()
-    for _ in range(copies):
-        work(builder)
-    graph = builder.end_building().complete()
-    view = cp.cuda.Stream.from_external(stream)
-    best = float("inf")
-    for _ in range(rounds):
-        begin, end = cp.cuda.Event(), cp.cuda.Event()
-        begin.record(view)
-        graph.launch(stream)
-        end.record(view)
-        end.synchronize()
-        best = min(best, cp.cuda.get_elapsed_time(begin, end) / copies * 1e3)
-    return best
+def time_in_graph(work: Callable[[int], None], copies: int = 50, rounds: int = 5) -> float:
+    stream = cp.cuda.get_current_stream().ptr
+    work(stream)  # what is loaded or set up at first use
+    graph = driver.capture(lambda to: [work(to) for _ in range(copies)])
+    best = min(driver.time(lambda: driver.launch_graph(graph, stream)) for _ in range(rounds))
+    driver.destroy_graph(graph)
+    return best / copies
 
 
 def time_library(case: Case, tf32: bool) -> tuple[float, float]:
@@ -120,9 +107,7 @@ def time_library(case: Case, tf32: bool) -> tuple[float, float]:
     for algorithm in range(CANDIDATES):
         plan = LibraryPlan(case.product, tf32, (256, 256, 256), algorithm)
         case.result[...] = 0
-        took = time_in_graph(
-            lambda g, p=plan: p.launch(*addresses, workspace.data.ptr, int(g.stream.handle)), copies=30
-        )
+        took = time_in_graph(lambda to, p=plan: p.launch(*addresses, workspace.data.ptr, to), copies=30)
         found.append((took, case.error()))
     return min(found)
 
@@ -130,19 +115,13 @@ def time_library(case: Case, tf32: bool) -> tuple[float, float]:
 def time_tiles(case: Case, digits: int, shapes: list[TileShape]) -> Iterator[tuple[TileShape, float, float]]:
     tail = store_product(case.product)
     functions = [render_tile(case.product, tail, shape, digits) for shape in shapes]
-    text = (
-        PREAMBLE
-        + INSTRUCTIONS
-        + tiles_text()
-        + "".join(f.text.replace("NAME", f"tile{i}") for i, f in enumerate(functions))
-    )
-    module = Program(text, "c++", ProgramOptions(arch=f"sm_{device.arch}", std="c++17", fma=False)).compile("cubin")
+    text = PREAMBLE + tiles_text() + "".join(f.text.replace("NAME", f"tile{i}") for i, f in enumerate(functions))
+    module, _ = driver.load_module(text, False)
     for i, (shape, f) in enumerate(zip(shapes, functions, strict=True)):
-        kernel = module.get_kernel(f"tile{i}")
-        config = LaunchConfig(grid=f.grid, block=f.block)
-        given = [case.arrays[b].data.ptr for b in f.buffers]
+        function = driver.find_function(module, f"tile{i}", f.shared_bytes)
+        given = (function, f.grid, f.block, f.shared_bytes, [case.arrays[b].data.ptr for b in f.buffers])
         case.result[...] = 0
-        took = time_in_graph(lambda g, k=kernel, c=config, p=given: launch(g, c, k, *p))
+        took = time_in_graph(lambda to, x=given: driver.launch(*x, to))
         yield shape, took, case.error()
 
 
@@ -182,7 +161,10 @@ def report(text: str) -> None:
 def shape_name(shape: TileShape) -> str:
     if isinstance(shape, PlainShape):
         return f"plain{shape.high}x{shape.wide}"
-    return f"{shape.high}x{shape.wide}w{'.'.join(map(str, shape.warps))}{f'c{shape.chunk}' if shape.chunk else ''}"
+    if isinstance(shape, GroupShape):
+        return f"group{shape.columns}x{shape.groups}"
+    panel = "panel" if isinstance(shape, PanelShape) else ""
+    return f"{panel}{shape.high}x{shape.wide}w{'.'.join(map(str, shape.warps))}"
 
 
 def measure(name: str, size: tuple[Any, ...], quick: bool) -> None:
@@ -224,8 +206,9 @@ def check_corners() -> None:
             case = make_case(*sizes, *turns, "float32")
             worst = max(
                 e
-                for shapes in (list({choose_shape(case.product), *MORE_SHAPES, PlainShape(1, 1), PlainShape(4, 4)}),)
-                for *_, e in time_tiles(case, 3, shapes)
+                for *_, e in time_tiles(
+                    case, 3, [*{choose_shape(case.product), *MORE_SHAPES, PlainShape(1, 1), PlainShape(4, 4)}]
+                )
             )
             library = time_library(case, False)[1] if can_take(case.product) else float("nan")
             report(f"corner {sizes} {turns}: own {worst:.1e}, library {library:.1e}")

@@ -19,7 +19,7 @@ SPACES = (
 )  # fmt: skip
 _SUBJECTS = {
     "Tensor": "a tensor", "Module": "a module", "Optimizer": "an optimizer", "GradientTape": "a tape",
-    "Jitted": "a compiled function",
+    "Jitted": "a compiled function", "GradScaler": "a scaler",
 }  # fmt: skip
 _MAX_PARAMETERS = 5
 

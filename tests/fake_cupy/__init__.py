@@ -74,7 +74,7 @@ def _from_host(name: str) -> Any:
         if isinstance(a, ndarray):
             if a.device.id == Device().id and name != "array" and dtype in (None, a.dtype):
                 return a
-            return wrap(np.array(a.get(), dtype, **options))
+            return wrap(np.array(a._memory, dtype, **options))
         if interface is not None:
             holder = types.SimpleNamespace(__array_interface__={k: v for k, v in interface.items() if k != "stream"})
             holder.owner = a
@@ -243,7 +243,7 @@ def _make_modules() -> dict[str, types.ModuleType]:
         **{name: _reduction(name, "axis", "out", "keepdims") for name in ("max", "min")},
         "cuda": types.SimpleNamespace(
             Device=Device, Stream=_Stream, Event=_Event, runtime=_runtime(),
-            get_current_stream=lambda: _streams.entered[-1],
+            get_current_stream=lambda device_id=-1: _streams.entered[-1],
             alloc_pinned_memory=lambda size: memoryview(bytearray(size)),
         ),
     }  # fmt: skip

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+import weakref
+from collections.abc import Iterator, Mapping
 from typing import Any, final
 
 import numpy as np
 
+from ..arrays.argument_checks import check_count
 from ..arrays.node import Handle
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, tensor, wrap
 from ..arrays.trees import flatten, map_tree
 from ..compile.jit import jit
 from ..errors import ArgumentError, DtypeError, GraphError
+from ..ops.axes import as_integer
 from ..ops.concrete import is_concrete
 from ..ops.dispatch import as_value
 from ..ops.elementwise import pointwise
@@ -29,6 +32,7 @@ from ..optim.transformations.loss_scaling import (
     initial_scale,
     multiply_scale,
 )
+from ..public_names import explain_missing_attributes
 from ..settings import no_grad
 from ..tape.backward import gradients as gradients_of
 
@@ -43,12 +47,34 @@ class _Visit:
         #: Gradients in float32, a list for each group, where some parameters are of a half type.
         self.wide = wide
         self.stepped = False
-        self.guards: list[Handle] = []
+        self._guards: list[Handle] = []
+        #: The gradients as they were.
+        self._scaled: list[tuple[Tensor, Any]] = []
+
+    def assign(self, parameters: list[Tensor], gradients: list[Any]) -> None:
+        """Give parameters their true gradients."""
+        self._scaled = [(p, p.grad) for p in parameters]
+        for p, g in zip(parameters, gradients, strict=True):
+            p.grad = g if isinstance(g, Tensor) else wrap(g, spec_of(g))
+
+    def restore(self) -> None:
+        """Give parameters their scaled gradients back."""
+        for p, g in self._scaled:
+            p.grad = g
+
+    def guard(self) -> None:
+        """Let a backward pass into the true gradients raise, while the scaler lives."""
+        self._scaled, myself = [], weakref.ref(self)
+        self._guards = [
+            p.register_post_accumulate_grad_hook(functools.partial(_refuse_mixture, myself, name))
+            for name, p in named_parameters(self.optimizer)
+            if p.requires_grad
+        ]
 
     def release(self) -> None:
-        for guard in self.guards:
+        for guard in self._guards:
             guard.remove()
-        self.guards = []
+        self._guards, self._scaled = [], []
 
 
 @final
@@ -60,7 +86,7 @@ class GradScaler:
     shrinks by `backoff_factor`; after `growth_interval` updates in a row without that it grows by `growth_factor`. To
     clip gradients, call `unscale_(optimizer)` first. Between updates gradients of several losses may be accumulated.
 
-    On a GPU whether to skip is decided there, by `where`, and nothing waits for it. For steps that are functions see
+    On a GPU whether to skip is decided there, and nothing waits for it. For steps that are functions see
     `pb.optim.scaled`.
 
     >>> import pullback as pb
@@ -96,6 +122,13 @@ class GradScaler:
     def __repr__(self) -> str:
         return f"<GradScaler: {self.get_scale():g}>" if self._enabled else "<GradScaler: not enabled>"
 
+    def __getstate__(self) -> dict[str, Any]:
+        if self._visits:
+            raise GraphError(
+                "GradScaler: a copy cannot know which gradients are unscaled.\n  Copy or pickle it after update()."
+            )
+        return dict(vars(self))
+
     def is_enabled(self) -> bool:
         """Whether it scales; if not, `scale` returns losses as they are and `step` only steps."""
         return self._enabled
@@ -107,7 +140,7 @@ class GradScaler:
         leaves = [as_value(x) for x in flatten(outputs)[0]]
         if leaves:
             self._follow(spec_of(leaves[0]).device)
-        return map_tree(lambda x: multiply_scale(x, self._scale), outputs)
+        return map_tree(lambda x: multiply_scale(x, move(self._scale, spec_of(as_value(x)).device)), outputs)
 
     def gradients(self, loss: Any, inputs: Any, **options: Any) -> Any:
         """Gradients of a loss as `pb.gradients` returns them, computed of the scaled loss and then unscaled: for what
@@ -122,14 +155,16 @@ class GradScaler:
         tensor([30.], dtype=float32)
         """
         found = gradients_of(self.scale(loss), inputs, **options)
-        return map_tree(lambda g: divide_scale(g, self._scale), found) if self._enabled else found
+        if not self._enabled:
+            return found
+        return map_tree(lambda g: divide_scale(g, move(self._scale, spec_of(as_value(g)).device)), found)
 
     def unscale_(self, optimizer: Optimizer) -> None:
         """Undo the scale in the `.grad` of an optimizer's parameters, to look at them or to clip them before `step`."""
         if not self._enabled:
             return
         visit = self._visit(optimizer, "unscale_")
-        for name, p in self._parameters(optimizer):
+        for name, p in named_parameters(optimizer):
             if p.grad is not None and p.dtype == np.float16:
                 raise DtypeError(
                     f"unscale_: {name} is float16, in which its true gradient may underflow.\n"
@@ -137,26 +172,34 @@ class GradScaler:
                     "float32, and clip by a rule: pb.optim.chain(pb.optim.clip_by_global_norm(1.0), ...)."
                 )
         self._unscale(visit)
-        visit.guards = [
-            p.register_post_accumulate_grad_hook(functools.partial(_refuse_mixture, name))
-            for name, p in self._parameters(optimizer)
-            if p.requires_grad
-        ]
+        visit.guard()
         self._visits[id(optimizer)] = visit
 
     def step(self, optimizer: Optimizer, **extra: Any) -> None:
-        """Step an optimizer by its gradients, unscaled if they are not yet; not at all unless they are all finite."""
+        """Step an optimizer by its gradients, unscaled if they are not yet; not at all unless they are all finite. An
+        error leaves everything as it was.
+        """
         if not self._enabled:
             optimizer.step(**extra)
             return
-        visit = self._visits.get(id(optimizer))
-        if visit is None:
-            visit = self._visit(optimizer, "step")
-            self._unscale(visit)
-        elif visit.stepped:
+        if "closure" in extra:
+            raise ArgumentError(
+                "step: a closure would compute scaled gradients again, after it was seen whether they are finite.\n"
+                "  Compute the loss and call backward first."
+            )
+        known = self._visits.get(id(optimizer))
+        visit = self._visit(optimizer, "step") if known is None else known
+        if visit.stepped:
             raise GraphError("step: this optimizer was stepped already.\n  Call update() once after all steps.")
+        if known is None:
+            self._unscale(visit)
+        try:
+            optimizer.step_if(visit.finite, visit.wide, **extra)
+        except BaseException:
+            if known is None:
+                visit.restore()
+            raise
         visit.release()
-        optimizer.step_if(visit.finite, visit.wide, **extra)
         visit.stepped = True
         self._visits[id(optimizer)] = visit
 
@@ -198,8 +241,10 @@ class GradScaler:
         known = {n: saved[n] for n in ScaleSettings._fields if n in saved}
         settings = self._settings._replace(**known).check("load_state_dict")
         scale = check_scale(untracked_value(saved["scale"]), "load_state_dict: scale")
+        name = "load_state_dict: growth_tracker"
+        row = check_count(as_integer(untracked_value(saved["growth_tracker"]), name), name, 0)
         self._settings = settings
-        self._set(np.full((), scale, np.float32), np.full((), int(saved["growth_tracker"]), np.int32))
+        self._set(np.full((), scale, np.float32), np.full((), row, np.int32))
 
     def _set(self, scale: Any, tracker: Any) -> None:
         with no_grad():
@@ -208,26 +253,27 @@ class GradScaler:
                 old.rebind(wrap(value, spec_of(value)), "update")
 
     def _follow(self, device: str) -> None:
-        """Move the scale to the device of a loss, once."""
+        """Move the scale to the device of a loss."""
         if self._scale.spec.device != device:
             with no_grad():
                 for x in (self._scale, self._tracker):
                     value = move(untracked_value(x), device)
                     x.rebind(wrap(value, spec_of(value)), "scale")
 
-    def _parameters(self, optimizer: Optimizer) -> Iterable[tuple[str, Tensor]]:
-        for group in optimizer.groups:
-            yield from zip(group.names, group.tensors, strict=True)
-
     def _visit(self, optimizer: Optimizer, what: str) -> _Visit:
         """The first visit of an optimizer since the last update."""
         if not isinstance(optimizer, Optimizer):
             raise ArgumentError(f"{what}: wants an optimizer, such as pb.optim.Adam(params), got {optimizer!r}.")
+        if any(group.unscales for group in optimizer.groups):
+            raise ArgumentError(
+                f"{what}: the rule of this optimizer undoes a loss scale itself, which would be done twice.\n"
+                "  Use a GradScaler, or pb.optim.scaled with pb.optim.scale_loss."
+            )
         if id(optimizer) in self._visits:
             raise GraphError(f"{what}: the gradients of this optimizer are unscaled already since the last update.")
-        mine = {id(p): name for name, p in self._parameters(optimizer)}
+        mine = {id(p): name for name, p in named_parameters(optimizer)}
         for other in self._visits.values():
-            for name, p in self._parameters(other.optimizer):
+            for name, p in named_parameters(other.optimizer):
                 if id(p) in mine:
                     raise GraphError(
                         f"{what}: {mine[id(p)]} is {name} of another optimizer, whose gradient is unscaled already.\n"
@@ -238,23 +284,27 @@ class GradScaler:
     def _unscale(self, visit: _Visit) -> None:
         """Undo the scale in the gradients of an optimizer, and find out whether they are finite."""
         groups = visit.optimizer.groups
-        holders = [[p for p in group.tensors if p.grad is not None] for group in groups]
-        flat = [p for group in holders for p in group]
-        if not flat:
+        holders = [p for group in groups for p in group.tensors if p.grad is not None]
+        if not holders:
             raise GraphError("GradScaler: no parameter of this optimizer has a gradient.\n  Call backward first.")
-        compiled = all(group.is_compiled for group in groups) and not any(_is_tracked(p.grad) for p in flat)
-        divide = _compiled_unscale if compiled else unscale_and_check
-        grads = [p.grad if _is_tracked(p.grad) else untracked_value(p.grad) for p in flat]
-        found, visit.finite = divide(grads, untracked_value(self._scale))
-        visit.finite = untracked_value(visit.finite)
+        found: dict[int, Any] = {}
+        flags = []
+        is_compiled = all(group.is_compiled for group in groups)
+        for device in dict.fromkeys(p.spec.device for p in holders):
+            here = [p for p in holders if p.spec.device == device]
+            wanted = is_compiled or device != "cpu"  # op by op that is four launches a parameter
+            divide = _compiled_unscale if wanted and not any(_is_tracked(p.grad) for p in here) else unscale_and_check
+            grads = [p.grad if _is_tracked(p.grad) else untracked_value(p.grad) for p in here]
+            unscaled, finite = divide(grads, move(untracked_value(self._scale), device))
+            found |= {id(p): g for p, g in zip(here, unscaled, strict=True)}
+            flags.append(move(untracked_value(finite), holders[0].spec.device))
+        visit.finite = functools.reduce(pointwise.logical_and, flags)
         # new gradients are assigned only now, so that an error leaves all as they were
-        by_id = {id(p): g for p, g in zip(flat, found, strict=True)}
-        for p, g in zip(flat, found, strict=True):
-            kept = g if spec_of(g).dtype == p.dtype else astype(g, p.dtype)
-            p.grad = kept if isinstance(kept, Tensor) else wrap(kept, spec_of(kept))
-        if any(spec_of(g).dtype != p.dtype for p, g in zip(flat, found, strict=True)):
+        pairs = [(p, found[id(p)]) for p in holders]
+        visit.assign(holders, [g if spec_of(g).dtype == p.dtype else astype(g, p.dtype) for p, g in pairs])
+        if any(spec_of(g).dtype != p.dtype for p, g in pairs):
             visit.wide = [
-                [untracked_value(by_id[id(p)]) if id(p) in by_id else None for p in g.tensors] for g in groups
+                [untracked_value(found[id(p)]) if id(p) in found else None for p in g.tensors] for g in groups
             ]
 
 
@@ -272,9 +322,25 @@ def _is_tracked(gradient: Any) -> bool:
     return isinstance(gradient, Tensor) and gradient.node is not None and is_concrete(gradient)
 
 
-def _refuse_mixture(name: str, _: Tensor) -> None:
-    raise GraphError(
-        f"backward: the gradient of {name} was unscaled, and a scaled one would be added to it.\n"
-        "  Call every backward before unscale_; for a penalty on gradients use scaler.gradients(loss, params, "
-        "create_graph=True)."
-    )
+def named_parameters(optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
+    """The parameters of an optimizer, each with its name for messages."""
+    for group in optimizer.groups:
+        yield from zip(group.names, group.tensors, strict=True)
+
+
+def _refuse_mixture(visit: weakref.ref[_Visit], name: str, _: Tensor) -> None:
+    if visit() is not None:
+        raise GraphError(
+            f"backward: the gradient of {name} was unscaled, and a scaled one would be added to it.\n"
+            "  Call every backward before unscale_, and update() to begin anew; for a penalty on gradients use "
+            "scaler.gradients(loss, params, create_graph=True)."
+        )
+
+
+explain_missing_attributes(
+    GradScaler,
+    "GradScaler",
+    """
+    get_growth_factor get_backoff_factor get_growth_interval set_growth_factor set_backoff_factor set_growth_interval
+    """,
+)

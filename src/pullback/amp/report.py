@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.argument_checks import check_functions, check_number
 from ..arrays.dtypes import as_dtype
 from ..arrays.exchange import to_numpy
 from ..arrays.html_text import MOST_ROWS, html_block, html_table
@@ -71,7 +72,7 @@ def report(
     """What a lower precision changes in a training step: `loss(params, *args)` and its gradients are computed in
     float32 and under `pb.autocast(dtype, keep=keep, lower=lower)`, and compared layer by layer. In place of autocast
     it may be the `policy` that a module is given, or those that it has; or another function, `against`, such as one
-    with casts of its own. `scale` is the loss scale, a power of two. The limits: see `docs/amp.md`.
+    with casts of its own. `scale` is the loss scale, a power of two. The limits: see `docs/amp-scaling.md`.
 
     >>> import numpy as np, pullback as pb
     >>> params = {"first": np.ones((4, 8)), "second": np.full((8, 1), 1e-3)}
@@ -80,12 +81,15 @@ def report(
     >>> found.keep_high()  # exp(16) is no number of float16
     ['matmul']
     """
-    limits, number = PrecisionLimits(error, lost, magnified), check_scale(scale, "report: scale")
+    check_functions("report", loss, *([] if against is None else [against]))
+    given = {"error": error, "lost": lost, "magnified": magnified}
+    limits = PrecisionLimits(*(check_number(f"report: {name}", x, least=0) for name, x in given.items()))
+    number = check_scale(scale, "report: scale")
     leaves, structure = flatten(map_tree(_in_float32, params))
     names = leaf_names(params, structure)
-    given = tuple(map_tree(_in_float32, a) for a in args)
+    inputs = tuple(map_tree(_in_float32, a) for a in args)
     stream = random.state()
-    high = _run(_without_policies(loss), leaves, structure, names, given, 1.0)
+    high = _run(_without_policies(loss), leaves, structure, names, inputs, 1.0)
     _check_is_high(high.recorder.records)
     random.restore(stream)
     if against is None and policy is None and not _has_policy(params):
@@ -93,7 +97,7 @@ def report(
     else:
         lowered = against or loss if policy is None else _with_policy(loss, policy)
         title = "lower precision" if policy is None else str(policy.compute)
-    low = _run(lowered, leaves, structure, names, given, number)
+    low = _run(lowered, leaves, structure, names, inputs, number)
     typical = root_mean_square([g for g in high.gradients if g is not None])
     rows = tuple(
         gradient_row(name, found, wanted, typical, limits)
@@ -170,8 +174,8 @@ def _run(
 ) -> _Run:
     """The loss and its gradients in one precision, op by op, and what the ops returned."""
     tracked = [tensor(x, requires_grad=True) if spec_of(x).inexact else x for x in leaves]
-    layers = {id(t.value): (n.rpartition(".")[0] or n) for t, n in zip(tracked, names, strict=True) if n is not None}
-    recorder = OpRecorder(layers)
+    known = [(t, n) for t, n in zip(tracked, names, strict=True) if isinstance(t, Tensor) and n is not None]
+    recorder = OpRecorder({id(t.value): n.rpartition(".")[0] or n for t, n in known})
     with enable_grad(), disable_jit(), np.errstate(all="ignore"):
         with override_modes(recorder):
             value = loss(unflatten(structure, tracked), *args)
@@ -271,8 +275,8 @@ class PrecisionReport:
         return html_block(self._summary(), self.svg(), *shown)
 
     def json(self) -> str:
-        """Everything as JSON text."""
-        return json.dumps(asdict(self), indent=1)
+        """Everything as JSON text; numbers that JSON lacks are null (there is none) or "infinite"."""
+        return json.dumps(_as_json(asdict(self)), indent=1, allow_nan=False)
 
     def svg(self) -> str:
         """The errors of the gradients by layer, as bars on a log scale."""
@@ -297,9 +301,18 @@ class PrecisionReport:
         write_by_suffix(path, {".html": self.html, ".svg": self.svg, ".json": self.json, ".txt": self.table})
 
 
+def _as_json(x: Any) -> Any:
+    if isinstance(x, dict):
+        return {name: _as_json(part) for name, part in x.items()}
+    if isinstance(x, (tuple, list)):
+        return [_as_json(part) for part in x]
+    is_number = not isinstance(x, float) or math.isfinite(x)
+    return x if is_number else None if math.isnan(x) else "infinite"
+
+
 def _bars(layers: Sequence[LayerRow], errors: Sequence[float], title: str) -> str:
     rows = [
-        Bar(row.name, e, f"{e:.2%} {row.state}", COLORS[3 if row.state else 0])
+        Bar(row.name, e, f"{percent(e)} {row.state}".rstrip(), COLORS[3 if row.state else 0])
         for row, e in zip(layers, errors, strict=True)
         if not math.isnan(e)
     ]

@@ -9,6 +9,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import CodeType, FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -26,6 +27,13 @@ known_files: dict[str, bool] = {}
 _package_files: dict[str, bool] = {}
 _INSTALLED_FILE = re.compile(r"[/\\](site|dist)-packages[/\\]|<__array_function__")
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
+
+
+@dataclass(frozen=True, eq=False)
+class FailedCheck:
+    """In place of a user's line: the error of a check whose outcome a device notes while a program runs."""
+
+    make_error: Callable[[], Exception]
 
 
 def is_package_code(code: CodeType | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,9 +33,16 @@ def narrow_dtype(name: str) -> Any:
     return np.dtype(getattr(importlib.import_module("ml_dtypes"), name))
 
 
-def bfloat16() -> Any:
-    """The dtype bfloat16."""
-    return narrow_dtype("bfloat16")
+if TYPE_CHECKING:
+    bfloat16: Any
+    float8_e4m3fn: Any
+    float8_e5m2: Any
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name in NARROW_NAMES:
+            return narrow_dtype(name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def as_dtype(given: Any) -> Any:

@@ -18,6 +18,8 @@ PLAIN_KINDS = (np.dtype("float16"), np.dtype("float32"), np.dtype("float64"))
 
 #: Type codes of float16 and bfloat16, which every op computes in float32; comparing one character costs least.
 HALF_CODES = frozenset("eE")
+#: Arrays of half precision with so many elements are left to native code; compiling it takes longer than fewer do.
+LEAST_NATIVE = 1 << 15
 #: Those of float8_e4m3fn and float8_e5m2, which only store, and all codes of `ml_dtypes`.
 FLOAT8_CODES = frozenset("45")
 _NARROW_CODES = FLOAT8_CODES | {"E"}
@@ -77,7 +79,7 @@ class Spec:
         # on a GPU, kernels of our own know bfloat16 too
         has_plans = (self.dtype.kind in "biuf" or (self.half and device != "cpu")) and not stores_only
         self.number = next(_numbers) if weak is None and has_plans else 0
-        if device == "cpu" and weak is None and self.dtype in PLAIN_KINDS:
+        if device == "cpu" and weak is None and self.dtype in PLAIN_KINDS and not self.is_large_half:
             self.plain = 2 * PLAIN_KINDS.index(self.dtype) + (not self.shape)
         self.scalars: dict[float, Any] = {}
         self.guarded_twin: Spec | None = None
@@ -95,6 +97,11 @@ class Spec:
     @property
     def nbytes(self) -> int:
         return self.size * int(self.dtype.itemsize)
+
+    @property
+    def is_large_half(self) -> bool:
+        """Whether native code computes ops on such arrays; unknown sizes do not count."""
+        return self.half and all(isinstance(n, int) for n in self.shape) and self.size >= LEAST_NATIVE
 
     def as_guarded(self) -> Spec:
         """The same spec, excluded from the fast path: for tensors whose use must be checked each time."""

@@ -18,11 +18,11 @@ from ..arrays.trees import dict_key_order, flatten, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ArgumentTypeError
 from ..public_names import explain_missing_attributes, explain_missing_functions
-from ..settings import modes, precision_listeners
+from ..settings import context_key, modes, precision_listeners
 from .recompilation import STORM, ArgumentKind, warn_of_storm
-from .specialization import Specialization, ambient_memory_limit, autocast_key, matmul_precision_on
+from .specialization import Specialization, ambient_memory_limit, matmul_precision_on
 from .stage.argument_errors import as_argument, describe_unhashable
-from .stage.arguments import flatten_into, plan_arguments, static_key
+from .stage.arguments import make_flattener, static_key
 from .stage.captures import native_spec
 from .target import Runner
 
@@ -161,9 +161,9 @@ class Jitted(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         # hot path: no tree package and no specs; native code checks the arguments, `closure` what f reads besides
         last = self.last
-        if last is not None and not kwargs and last.plan is not None:
-            leaves: list[Any] = []
-            if flatten_into(args, last.plan, leaves) and last.closure.is_unchanged():
+        if last is not None and not kwargs and last.flatten is not None:
+            leaves = last.flatten(args)
+            if leaves is not None and last.closure.is_unchanged():
                 found = last.call_with_states(leaves) if last.states else last.direct(leaves)
                 if found is not None:
                     return last.finish(found)  # type: ignore[no-any-return]
@@ -212,8 +212,8 @@ class Jitted(Generic[P, R]):
             return self.f(*args, **kwargs)  # as part of another program
         entry = self._find_specialization(args, kwargs, static, structure, values, donated)
         # the hot path needs arguments that are plain containers of arrays
-        if entry.plan is None and not kwargs and not static:
-            entry.plan = plan_arguments(args)
+        if entry.flatten is None and not kwargs and not static:
+            entry.flatten = make_flattener(args)
         # nor does it cast: of two tensors of one spec, a module's policy may cast the one that is its parameter
         self.last = entry if casting is None or casting.parameters is None else None
         found = entry.call_with_states(values) if entry.states else entry.direct(values)
@@ -237,7 +237,7 @@ class Jitted(Generic[P, R]):
             specs,
             ambient_memory_limit(),
             matmul_precision_on(specs),
-            autocast_key(),
+            context_key(modes()),
         )
         if key.precision is not None:
             _ON_GPUS.add(self)

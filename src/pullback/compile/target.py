@@ -76,6 +76,8 @@ class Limits:
     max_batch_axes: int = 1
     #: Dtypes in which products read the patches of a convolution where they are in its grid: nothing is laid out.
     patchless_dtypes: frozenset[str] = frozenset()
+    #: Whether two rounds of a loop are lowered as one where a product's factor is overwritten by what follows it.
+    doubles_rounds: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,6 +112,12 @@ class Target:
     #: Whether its products take matrices of a half dtype, sum in float32 and round once, into that dtype or float32;
     #: otherwise such matrices are widened in memory.
     has_half_products: bool = False
+    #: Whether a product of so many rows, columns and depth takes matrices of a half dtype into a float32 result, the
+    #: left one with numbers along the depth side by side, the right one either way.
+    takes_half_factors: Callable[[np.dtype[Any], int, int, int], bool] = lambda dtype, rows, columns, depth: False
+    #: Whether they take matrices of eight bits, each with its elements along K side by side; else those are widened to
+    #: bfloat16, which has all their numbers.
+    has_float8_products: bool = False
     #: Whether its text can read numbers that vary with the sizes when it runs.
     takes_varying_sizes: bool = False
 
@@ -157,8 +165,8 @@ class Code(Protocol):
 #: What an input of a direct call is found to be.
 ARRAY, CONSTANT, TRACKED = range(3)
 #: What a direct call takes: arrays; untracked tensors too; all tensors, and nothing is recorded; or exactly those that
-#: are recorded.
-ARRAYS, UNTRACKED, UNRECORDED, RECORDED = range(1, 5)
+#: are recorded. What a tape saved and delivers are arrays of the program's specs for certain.
+ARRAYS, UNTRACKED, UNRECORDED, RECORDED, SAVED_ARRAYS = range(1, 6)
 
 
 class DirectCalls(Protocol):

@@ -19,17 +19,23 @@ from ..arrays.backends import (
 )
 from ..arrays.call_site import UNTYPED, as_typed_error, format_line, user_line
 from ..arrays.size import has_unknowns, recorder_of
-from ..arrays.spec import FLOAT8_CODES, HALF_CODES, Spec, spec_of
+from ..arrays.spec import FLOAT8_CODES, HALF_CODES, LEAST_NATIVE, Spec, is_half, spec_of
 from ..arrays.value import Value
 from ..errors import DeviceError, DtypeError, GraphError, IndexingError, PullbackError
 from ..instrument import OpCall
 from ..settings import PLAIN, modes
+from .lazy import lazy_function
 from .op import OPS, Op
 
 _SCALARS = frozenset((bool, int, float, complex))
 _ndarray = np.ndarray
 _SCALAR_RESULTS = (np.generic, bool)
+_asarray = np.asarray
 _modules = sys.modules
+_compute_natively = lazy_function("half_ops", "compute_natively", "compile")
+_cast_natively = lazy_function("half_ops", "cast_natively", "compile")
+#: The largest number of float16.
+_LARGEST_HALF = 65504.0
 
 
 def apply(op: Op, *args: Any, **static: Any) -> Any:
@@ -55,6 +61,8 @@ def run(op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
         return top.interpret(op, args, static)
     if mode is PLAIN:  # one identity test: an attribute costs as much again
         return compute(op, args, static)
+    if (tracing := mode.tracing) is not None and op.effects.runs_once and tracing.scope.open:
+        return tracing.interpret(op, args, static)  # on constants alone: it runs when the program does
     instruments = mode.instruments
     if instruments is None or not instruments.sees(op):
         return compute(op, args, static)
@@ -76,8 +84,8 @@ def compute(op: Op, arrays: Sequence[Any], static: dict[str, Any]) -> Any:
     if "ml_dtypes" in _modules:
         arrays = adapt_narrow_dtypes(op, xp, arrays)
     try:
-        if op.wide_value and has_half(arrays):
-            out = compute_in_single(op, xp, *arrays, **static)
+        if (op.wide_value or op.ufunc is not None) and has_half(arrays):
+            out = compute_half(op, xp, *arrays, **static)
         else:
             out = op.value(xp, *arrays, **static)
     except GraphError:
@@ -122,17 +130,45 @@ def has_half(arrays: Sequence[Any]) -> bool:
     return False
 
 
-def compute_in_single(op: Op, xp: Any, *arrays: Any, **static: Any) -> Any:
-    """The value of an op on arrays of half precision: computed in float32, and rounded once to what its spec says."""
+def compute_half(op: Op, xp: Any, *arrays: Any, **static: Any) -> Any:
+    """The value of an op on arrays of half precision: computed in float32, and rounded once to what its spec says.
+    Ufuncs do so themselves, slowly, so large arrays are left to native code.
+    """
+    if xp is np and any(type(x) is _ndarray and x.size >= LEAST_NATIVE for x in arrays):
+        found = _compute_natively(op, _match_numbers(arrays), static)
+        if found is not None:
+            return found
+    return _compute_in_single(op, xp, arrays, static) if op.wide_value else op.value(xp, *arrays, **static)
+
+
+def _match_numbers(arrays: Sequence[Any]) -> Sequence[Any]:
+    """The arguments with Python numbers in the half dtype of all others but masks, where it has such numbers."""
+    dtypes = {x.dtype for x in arrays if type(x) not in _SCALARS and x.dtype.kind != "b"}
+    if len(dtypes) > 1:
+        return arrays
+    (dtype,) = dtypes
+    return [_asarray(x, dtype) if type(x) in (int, float) and abs(x) <= _LARGEST_HALF else x for x in arrays]
+
+
+def _compute_in_single(op: Op, xp: Any, arrays: Sequence[Any], static: dict[str, Any]) -> Any:
     if xp is not np and op.family == "contraction":
         return op.value(xp, *arrays, **static)  # a GPU multiplies them as they are, adding up in float32
     specs = [spec_of(x) for x in arrays]
     wanted = op.spec_of(specs, static)
-    wide = [x.astype(np.float32) if s.half else x for x, s in zip(arrays, specs, strict=True)]
+    wide = [cast_array(x, np.dtype(np.float32)) if s.half else x for x, s in zip(arrays, specs, strict=True)]
     out = op.value(xp, *wide, **static)
     if type(out) is tuple:
-        return tuple([xp.asarray(x).astype(s.dtype, copy=False) for x, s in zip(out, wanted, strict=True)])
-    return xp.asarray(out).astype(wanted.dtype, copy=False)
+        return tuple([cast_array(xp.asarray(x), s.dtype) for x, s in zip(out, wanted, strict=True)])
+    return cast_array(xp.asarray(out), wanted.dtype)
+
+
+def cast_array(x: Any, dtype: Any) -> Any:
+    """An array in a dtype, the same one if it has it."""
+    if type(x) is _ndarray and x.size >= LEAST_NATIVE and x.dtype != dtype and (is_half(dtype) or is_half(x.dtype)):
+        found = _cast_natively(x, dtype)
+        if found is not None:
+            return found
+    return x.astype(dtype, copy=False)
 
 
 def adapt_narrow_dtypes(op: Op, xp: Any, arrays: Sequence[Any]) -> Sequence[Any]:

@@ -27,6 +27,8 @@ from .plans import Plans, choose_kept, learn, make_plan, new_table
 _getframe = sys._getframe
 _ndarray = np.ndarray
 _asarray = np.asarray
+#: NumPy's number of float16; those of dtypes of other packages are larger, those of common ones smaller.
+_FLOAT16 = np.dtype(np.float16).num
 
 
 def public_function(op: Op, doc: str = "") -> Any:
@@ -232,6 +234,8 @@ def _binary_function(op: Op, depth: int, as_operator: bool = False) -> Any:
 def _compute_raw(op: Op, ufunc: Any, *arrays: Any) -> Any:
     """The value on bare arrays, most often in a rule; if NumPy raises, the general path raises the proper error."""
     if (mode := modes()) is not PLAIN and (mode.instruments is not None or mode.autocast is not None):
+        return apply(op, *arrays)
+    if (arrays[0].itemsize < 4 or arrays[-1].itemsize < 4) and any(x.dtype.num >= _FLOAT16 for x in arrays):
         return apply(op, *arrays)
     try:
         value = ufunc(*arrays)

@@ -8,6 +8,14 @@ from typing import Any, NamedTuple
 from ..arrays.spec import Spec
 
 
+class Attend(NamedTuple):
+    """Attention (static `scale`, `is_causal`) by a routine that a target may have: "attend" of queries, keys and
+    values, or "attend_back" of the cotangent and these.
+    """
+
+    routine: str
+
+
 class Recompute:
     """The argument itself, at the start of a recomputation: nothing is shared with what was computed before."""
 
@@ -73,18 +81,28 @@ class Join:
 class Matrix(NamedTuple):
     """A routine on each matrix of a stack, by a name under which a target may have it; about `weight` multiplications
     for each element of the first argument and column of the result. `overwrites`: it works in place of its last
-    argument, so that the result should lie in memory as that does.
+    argument, so that the result should lie in memory as that does. `fits`: where there is no solution, or are many, the
+    result is the shortest of the best ones.
     """
 
     routine: str
     weight: float = 1.0
     overwrites: bool = False
+    fits: bool = False
 
 
 class Name:
     """The argument itself, from now on known under the static `name`."""
 
     __slots__ = ()
+
+
+class Running(NamedTuple):
+    """Along the static `axis`, each element with all before it: "add" or "multiply" them, or of arguments a and b the
+    "recurrence" `y[i] = a[i] y[i-1] + b[i]`.
+    """
+
+    word: str
 
 
 class ScatterAdd:

@@ -36,6 +36,18 @@ class State(NamedTuple):
     slots: dict[str, Any]
 
 
+#: The name of the slot that holds a loss scale.
+LOSS_SCALE = "loss_scale"
+
+
+def find_loss_scales(state: Any) -> list[Any]:
+    """The loss scales in the state of a rule, which rules around others may have put anywhere."""
+    if isinstance(state, State):
+        return [state.slots[LOSS_SCALE]] if LOSS_SCALE in state.slots else []
+    parts = state.values() if isinstance(state, Mapping) else state if isinstance(state, (tuple, list)) else ()
+    return [scale for part in parts for scale in find_loss_scales(part)]
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -117,7 +129,7 @@ def _graph_updates(rule: Rule, pairs: Sequence[tuple[Any, Any]], extra: Mapping[
         raise ArgumentError(f"{rule.name}: updates: a variable is given twice among {', '.join(names)}.")
     leaves, structure = flatten(rule.init({n: builder.read(n) for n in names}))
     labels = [rule.name + _slot_name(path) for path in leaf_paths(structure)]
-    if any(label.endswith(".loss_scale") for label in labels):
+    if find_loss_scales(unflatten(structure, leaves)):
         raise ArgumentError(
             f"{rule.name}: updates: a graph takes gradients of the loss before the rule has a scale.\n"
             "  Write the step as a function: pb.jit, pb.grad and pb.optim.scale_loss."
@@ -217,17 +229,27 @@ def chain(*rules: Rule) -> Rule:
     >>> rule.update(np.array([3.0, 4.0]), rule.init(w), w)[0]
     array([-0.3, -0.4])
     """
-    for rule in rules:
-        if not isinstance(rule, Rule):
-            raise ArgumentError(f"chain: wants rules, such as pb.optim.adam(1e-3), got a {type(rule).__name__}.")
-    return named_chain("chain", *rules)
+    return named_chain("chain", *(check_rule(rule, "chain") for rule in rules))
+
+
+def check_rule(rule: Any, what: str) -> Rule:
+    """A rule that another one is made of."""
+    if not isinstance(rule, Rule):
+        raise ArgumentError(f"{what}: wants a rule, such as pb.optim.adam(1e-3), got a {type(rule).__name__}.")
+    return rule
 
 
 def named_chain(name: str, *rules: Rule) -> Rule:
     """A chain with a name."""
 
     def start(params: Any) -> Any:
-        return tuple(rule.start(params) for rule in rules)
+        states = tuple(rule.start(params) for rule in rules)
+        if find_loss_scales(states[1:]):
+            raise ArgumentError(
+                f"{name}: scaled comes after other rules, which would see scaled gradients.\n"
+                "  Put them inside: pb.optim.scaled(pb.optim.chain(...))."
+            )
+        return states
 
     def check(state: Any) -> Any:
         if not isinstance(state, tuple) or len(state) != len(rules):

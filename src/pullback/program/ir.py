@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..arrays.call_site import format_line, user_line
+from ..arrays.call_site import FailedCheck, format_line, user_line
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, spec_of
 from ..arrays.trees import flatten, leaf_paths, unflatten
@@ -78,8 +78,8 @@ class Equation:
         return self.op.effects_of(self.static)
 
     @property
-    def site(self) -> tuple[CodeType, int] | None:
-        """The user's line, of an op with indices."""
+    def site(self) -> tuple[CodeType, int] | FailedCheck | None:
+        """The user's line, of an op with indices, or what is raised where they are out of range."""
         return getattr(self.results[0], "site", None) if self.results else None
 
 
@@ -94,7 +94,7 @@ class Symbol(SymbolicValue):
 
     #: `site` is the user's line, of results that depend on indices: set on these alone.
     __slots__ = ("constants", "equations", "level", "now", "recorded", "scope", "site", "spec")
-    site: tuple[CodeType, int]
+    site: tuple[CodeType, int] | FailedCheck
     level: int
     scope: Scope
     is_variable = True

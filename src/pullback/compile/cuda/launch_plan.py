@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,9 @@ import numpy as np
 from ..loop_ir import Buffer, Host, Loop, Product
 
 STATUS_DTYPE = np.dtype(np.int32)
+#: Where blocks of a launch count themselves: zero before and after each. Launches of a stream share it, and the runtime
+#: has its memory.
+COUNTER = Buffer("counter", 1, np.dtype(np.uint32))
 
 
 def new_status(*sites: Any) -> Buffer:
@@ -68,6 +72,20 @@ class NestedPlans:
     plans: tuple[LaunchPlan, ...]
     #: Where a branch notes that there is none of its number.
     status: Buffer
+    chunks: Chunks | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """A loop of many rounds in a graph: a node repeats `rounds` of them `count` times, and what is left follows. In
+    the node, rows are taken from and made in windows: scratch memory for the arrays that advance, inputs first.
+    """
+
+    rounds: int
+    count: int
+    windows: tuple[Buffer, ...]
+    #: The number of the chunk that runs.
+    counter: Buffer
 
 
 Action = Launch | LibraryProduct | Choice | HostCall | NestedPlans
@@ -92,3 +110,20 @@ class CudaCode:
     plan: LaunchPlan
     #: The user's line for each word of the status.
     sites: tuple[Any, ...] = ()
+
+
+def count_launches(actions: Sequence[Action]) -> int:
+    """The launches that actions come to in a graph; of choices, the longest way."""
+    total = 0
+    for action in actions:
+        if isinstance(action, Choice):
+            total += max(map(len, action.ways))
+        elif isinstance(action, NestedPlans):
+            chunks, rounds = action.chunks, max(action.loop.rounds, 1)
+            if chunks is not None:
+                rounds -= chunks.rounds * (chunks.count - 1)
+                total += 1 + len(chunks.windows)
+            total += rounds * sum(count_launches(plan.actions) for plan in action.plans)
+        else:
+            total += 1
+    return total

@@ -2,39 +2,54 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ...settings import get_matmul_precision
-from ..loop_ir import Blocks, Buffer, Host, Kernel, Layout, Loop, Product, Step, Steps
+from ..loop_ir import Blocks, Buffer, Host, Kernel, Loop, Product, Step, Steps
 from ..schedule.arena import round_up
-from .kernel.grid import VECTOR_BYTES
+from .kernel.grid import VECTOR_BYTES, alignments_inside
 from .kernel.render import render_kernel
 from .kernel.writer import FunctionLaunch
 from .launch_plan import (
     Action,
     Choice,
+    Chunks,
     CudaCode,
     HostCall,
     Launch,
     LaunchPlan,
     LibraryProduct,
     NestedPlans,
+    count_launches,
     new_status,
 )
-from .preamble import PREAMBLE
+from .linalg import SYSTEMS
+from .preamble import FLOAT8, PREAMBLE
+from .products.attention import is_attention, render_attention
 from .products.choose import offered_algorithms, offered_shapes, row_shape
+from .products.instructions import tiles_text
 from .products.join import Unit, split_stages
 from .products.library import split_batch
-from .products.tile import INSTRUCTIONS, Tail, render_tile, store_product, tiles_text
-from .side_by_side import can_chain, chain_launches, share_launches
+from .products.tile import Tail, render_tile, store_product
+from .routines import render_routine
+from .side_by_side import can_chain, can_finish, chain_launches, finish_launch, share_launches
+from .small_loops import render_small_loop
 
+#: What the text of a function calls that `tiles_text` has.
+_USES_TILES = re.compile(r"_tile_<|attend_|sum_rows_<")
 #: Where buffers of the scratch area start.
 SCRATCH_ALIGNMENT = 256
 #: The most ways that are tried to do several steps side by side.
 MAX_GROUP_WAYS = 4
+#: Up to so many launches a loop is written out in a graph; a longer one, in chunks of about so many.
+MAX_UNROLLED, CHUNK_LAUNCHES = 2048, 512
 
 #: What is launched or called, one after the other.
 Way = list[FunctionLaunch | LibraryProduct]
@@ -45,41 +60,93 @@ def render_program(steps: Steps, fast: bool) -> CudaCode:
     module = _Module(get_matmul_precision() == "tf32")
     plan = module.plan(steps, {})
     functions = "\n".join(text.replace("NAME", name, 1) for text, name in module.names.items())
-    tiles = f"{INSTRUCTIONS}\n{tiles_text()}\n" if "_tile_<" in functions else ""
-    return CudaCode(f"{PREAMBLE}\n{tiles}{functions}", plan, tuple(module.sites))
+    tiles = f"{tiles_text()}\n" if _USES_TILES.search(functions) else ""
+    systems = SYSTEMS if "block_fit_<" in functions or "block_solve_<" in functions else ""
+    eights = f"{FLOAT8}\n" if "float8_" in functions else ""
+    return CudaCode(f"{PREAMBLE}\n{eights}{tiles}{systems}{functions}", plan, tuple(module.sites))
 
 
 class _Module:
     """The functions of a module while its plans are made; equal ones are one."""
 
     def __init__(self, tf32: bool) -> None:
-        self.tf32 = tf32
+        self.tf32, self.digits = tf32, 1 if tf32 else 3
         self.names: dict[str, str] = {}
+        self.numbers = itertools.count()
+        #: The functions of launches that others may be joined to, and how often each is launched.
+        self.functions: dict[int, tuple[Launch, FunctionLaunch]] = {}
+        self.uses: collections.Counter[str] = collections.Counter()
         self.sites: list[Any] = []
 
     def plan(self, steps: Steps, alignments: Mapping[Buffer, int]) -> LaunchPlan:
-        actions = [action for step in steps.steps for action in self.step(step, {}, alignments)]
+        actions = [action for step in steps.steps for action in self.step(step, {}, alignments, steps.nested)]
+        actions = self._finish_launches(actions)
         return LaunchPlan(tuple(actions), _count_scratch_bytes(actions))
 
-    def step(self, step: Step, shifts: Mapping[Buffer, int], alignments: Mapping[Buffer, int]) -> Sequence[Action]:
+    def step(
+        self, step: Step, shifts: Mapping[Buffer, int], alignments: Mapping[Buffer, int], nested: int = 0
+    ) -> Sequence[Action]:
         if isinstance(step, Kernel):
-            return self._launch_all(render_kernel(step, alignments), shifts)
+            launches = render_kernel(step, alignments)
+            return self._note_functions(self._launch_all(launches, shifts), launches)
         if isinstance(step, Product):
             return self._unit(Unit((step,)), shifts, alignments)
         if isinstance(step, Blocks):
             return self._group(step, alignments) if step.count == 1 else self._blocks(step, alignments)
-        return [HostCall(step)] if isinstance(step, Host) else [self._loop(step, alignments)]
+        if isinstance(step, Host):
+            return self._host(step, shifts, alignments)
+        return self._loop(step, nested, alignments)
+
+    def _host(self, step: Host, shifts: Mapping[Buffer, int], alignments: Mapping[Buffer, int]) -> list[Action]:
+        """An op that has a routine is done by launches, any other one by CuPy."""
+        if step.routine is not None and is_attention(step.routine):
+            if _has_aligned_rows(step, alignments):
+                return self._launch_all(render_attention(step, self.digits), shifts)
+        elif (solved := render_routine(step)) is not None:
+            return [self._launch(solved, shifts)]
+        return [HostCall(step)]
 
     def _launch_all(self, launches: Sequence[FunctionLaunch], shifts: Mapping[Buffer, int]) -> list[Action]:
         _place_scratch(launches)
         return [self._launch(x, shifts) for x in launches]
 
     def _launch(self, x: FunctionLaunch, shifts: Mapping[Buffer, int]) -> Launch:
-        name = self.names.setdefault(x.text, f"kernel{len(self.names)}")
+        name = self.names.get(x.text) or self.names.setdefault(x.text, f"kernel{next(self.numbers)}")
+        self.uses[name] += 1
         for buffer in x.buffers:
             if buffer.kind == "status":
                 self._place_status(buffer)
-        return Launch(name, x.buffers, tuple(shifts.get(b, 0) for b in x.buffers), x.grid, x.block, x.shared_bytes)
+        shifted = tuple(shifts.get(b, 0) for b in x.buffers)
+        return Launch(name, x.buffers, shifted, x.grid, x.block, x.shared_bytes)
+
+    def _note_functions(
+        self, actions: Sequence[Action], functions: Sequence[FunctionLaunch | LibraryProduct]
+    ) -> list[Action]:
+        """Launches whose work the block of another may do, or that may do another's."""
+        for action, function in zip(actions, functions, strict=True):
+            if isinstance(action, Launch) and isinstance(function, FunctionLaunch) and not any(action.shifts):
+                self.functions[id(action)] = action, function
+        return list(actions)
+
+    def _finish_launches(self, actions: Sequence[Action]) -> list[Action]:
+        """Launches of one block are done by the last block of the launch before."""
+        found: list[Action] = []
+        for action in actions:
+            _, second = self.functions.get(id(action), (None, None))
+            before, first = self.functions.get(id(found[-1]), (None, None)) if found else (None, None)
+            if before is None or first is None or second is None or not can_finish(first, second):
+                found.append(action)
+                continue
+            found[-1] = self._launch(finish_launch(first, second), {})
+            for x in (first, second):
+                self._forget(x)
+        return found
+
+    def _forget(self, x: FunctionLaunch) -> None:
+        name = self.names[x.text]
+        self.uses[name] -= 1
+        if not self.uses[name]:
+            del self.names[x.text]
 
     def _place_status(self, status: Buffer) -> None:
         if status.offset < 0:
@@ -115,7 +182,7 @@ class _Module:
         # ways share functions, and so their scratch memory
         _place_scratch([x for way in ways for x in way if isinstance(x, FunctionLaunch)])
         found = [tuple(self._launch(x, shifts) if isinstance(x, FunctionLaunch) else x for x in way) for way in ways]
-        return list(found[0]) if len(found) == 1 else [Choice(tuple(found))]
+        return self._note_functions(found[0], ways[0]) if len(found) == 1 else [Choice(tuple(found))]
 
     def _ways(self, unit: Unit, shifts: Mapping[Buffer, int], alignments: Mapping[Buffer, int]) -> list[Way]:
         """Each way to do a unit: tiles that take the tail in, or the library and then the tail's kernel."""
@@ -139,30 +206,46 @@ class _Module:
         alignments: Mapping[Buffer, int],
     ) -> Iterator[Way]:
         """Launches of tiles that do a product and what follows it."""
-        digits = 1 if self.tf32 else 3
-        shapes = offered_shapes(product)
+        shapes = offered_shapes(product, self.digits)
         if tail is None and len(after) == 1 and shapes:
             of_rows = row_shape(product)
-            tile = None if of_rows is None else render_tile(product, store_product(product), of_rows, digits)
+            tile = None if of_rows is None else render_tile(product, store_product(product), of_rows, self.digits)
             if of_rows is not None and tile is not None and can_chain(tile, after[0], of_rows.rows):
                 yield [chain_launches(tile, after[0], of_rows.rows)]
                 return
         for shape in shapes:
-            tile = render_tile(product, tail or store_product(product), shape, digits, alignments)
+            tile = render_tile(product, tail or store_product(product), shape, self.digits, alignments)
             yield [tile] if tail is not None else [tile, *after]
 
-    def _loop(self, step: Loop, alignments: Mapping[Buffer, int]) -> NestedPlans:
-        plans = []
-        for program in step.programs:
-            inner: dict[Buffer, int] = {}
-            given = [*zip(program.inputs, step.inputs, step.moves, strict=True)]
-            made = [*zip(program.new_outputs, step.outputs, step.shifts, strict=False)]
-            for buffer, layout, by in (*given, *made):
-                inner[buffer] = math.gcd(inner.get(buffer, VECTOR_BYTES), _layout_alignment(layout, by, alignments))
-            plans.append(self.plan(program, inner))
+    def _loop(self, step: Loop, nested: int, alignments: Mapping[Buffer, int]) -> list[Action]:
+        small = render_small_loop(step, nested, alignments, self.digits)
+        if small is not None:
+            return self._launch_all([small], {})
+        plans = [self.plan(program, alignments_inside(step, program, alignments)) for program in step.programs]
         status = new_status(*([step.site] if step.kind == "branch" else []))
         self._place_status(status)
-        return NestedPlans(step, tuple(plans), status)
+        return [NestedPlans(step, tuple(plans), status, _divide_rounds(step, plans))]
+
+
+def _divide_rounds(loop: Loop, plans: Sequence[LaunchPlan]) -> Chunks | None:
+    """The chunks of a loop of more rounds than a graph should have."""
+    launches = sum(count_launches(plan.actions) for plan in plans)
+    if loop.kind != "iterate" or loop.rounds * launches <= MAX_UNROLLED:
+        return None
+    count = min(loop.rounds, -(-loop.rounds * launches // CHUNK_LAUNCHES))
+    rounds = loop.rounds // count
+    moving = [*zip(loop.inputs, loop.moves, strict=True), *zip(loop.outputs, loop.shifts, strict=True)]
+    windows = [Buffer("scratch", rounds * by, layout.buffer.dtype) for layout, by in moving if by]
+    counter = Buffer("scratch", 1, np.dtype(np.int64))
+    # behind what the launches of a round work in
+    _place_beside((counter, *windows), round_up(max(plan.scratch_bytes for plan in plans), SCRATCH_ALIGNMENT))
+    return Chunks(rounds, count, tuple(windows), counter)
+
+
+def _has_aligned_rows(step: Host, alignments: Mapping[Buffer, int]) -> bool:
+    """Whether arrays of a routine start where a thread can load several elements at once."""
+    buffers = {*step.reads(), *step.writes()}
+    return not any(alignments.get(b, VECTOR_BYTES) % VECTOR_BYTES for b in buffers)
 
 
 def _combine_ways(units: Sequence[Sequence[Way]]) -> list[Way]:
@@ -184,16 +267,13 @@ def _merge_ways(ways: Sequence[Way]) -> Way:
     return [x for r in rounds for x in share_launches([x for x in r if x is not None])]
 
 
-def _layout_alignment(layout: Layout, by: int, alignments: Mapping[Buffer, int]) -> int:
-    """The alignment of an array that starts where a layout does, and advances."""
-    itemsize = layout.buffer.dtype.itemsize
-    return math.gcd(alignments.get(layout.buffer, VECTOR_BYTES), layout.offset * itemsize, by * itemsize)
-
-
 def _place_scratch(launches: Sequence[FunctionLaunch]) -> None:
     """Give the scratch buffers of one step places beside each other."""
-    offset = 0
-    for buffer in dict.fromkeys(b for x in launches for b in x.buffers if b.kind == "scratch"):
+    _place_beside(dict.fromkeys(b for x in launches for b in x.buffers if b.kind == "scratch"), 0)
+
+
+def _place_beside(buffers: Iterable[Buffer], offset: int) -> None:
+    for buffer in buffers:
         buffer.offset = offset
         offset += round_up(buffer.nbytes, SCRATCH_ALIGNMENT)
 
@@ -203,4 +283,6 @@ def _count_scratch_bytes(actions: Sequence[Action]) -> int:
     chosen = [x for a in actions if isinstance(a, Choice) for way in a.ways for x in way]
     launches = [a for a in (*actions, *chosen) if isinstance(a, Launch)]
     own = [b.offset + b.nbytes for a in launches for b in a.buffers if b.kind == "scratch"]
+    chunks = [a.chunks for a in actions if isinstance(a, NestedPlans) and a.chunks is not None]
+    own += [b.offset + b.nbytes for c in chunks for b in (c.counter, *c.windows)]
     return max((*own, *inner), default=0)

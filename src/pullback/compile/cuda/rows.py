@@ -80,7 +80,7 @@ def _render_step(
     for e in program.equations:
         if e.results[0].spec.shape:
             known[id(e.results[0])] = render_equation(words, e, known)
-    count, stores, replaced = len(rows), [], []
+    count, stores, replaced, stayed = len(rows), [], [], []
     for out, place in donated.items():
         value = _value_of(words, program.outputs[out], program.inputs[place].spec, known)
         if place < count:
@@ -88,11 +88,18 @@ def _render_step(
         else:
             dtype = c_type(program.inputs[place].spec.dtype)
             replaced.append(f"*({dtype}*)(after + {place - count}) = {value};")
+            stayed.append(f"after[{place - count}] = numbers[{place - count}];")
     new_line = "\n    "
     return f"""
 extern "C" __global__ void __launch_bounds__({_THREADS}) step(
     const unsigned long long* table, unsigned long long rows, const unsigned long long* numbers,
-    unsigned long long* after) {{
+    unsigned long long* after, const bool* accept) {{
+  if (accept && !*accept) {{
+    if (blockIdx.x == 0 && threadIdx.x == 0) {{
+      {new_line.join(stayed)}
+    }}
+    return;
+  }}
   {new_line.join(words.lines[:before])}
   unsigned long long row = 0, end = rows;
   while (end - row > 1) {{
@@ -148,11 +155,12 @@ class DeviceTable:
             self.alone = _count_references(wrap(cupy.ndarray((1,), np.float32), specs[0]))
         first = self.table.data.ptr + _WORD_BYTES * (2 * count + 1)
         self.values, self.gradients = _Words(first, count), _Words(first + _WORD_BYTES * count, count)
-        self.parameters = Parameters([self.table.data.ptr, count, 0, 0])
+        self.parameters = Parameters([self.table.data.ptr, count, 0, 0, 0])
 
-    def step(self, values: Sequence[Any], gradients: Sequence[Any], runs: bool) -> bool:
+    def step(self, values: Sequence[Any], gradients: Sequence[Any], runs: bool, accept: Any = None) -> bool:
         """Check all rows and, if it `runs`, step them. Values are tensors, or arrays to be overwritten; gradients are
-        tensors that have them, or arrays. False if one is not as it should be: `failed` says which.
+        tensors that have them, or arrays. False if one is not as it should be: `failed` says which. Where `accept` is a
+        bool on the device that does not hold, nothing changes; no one waits for it.
         """
         if len(values) != len(self.specs):
             self.failed = (-1, False)
@@ -162,41 +170,45 @@ class DeviceTable:
             return False
         if runs:
             if self.cupy.cuda.runtime.getDevice() == self.device:
-                self._run(*found)
+                self._run(*found, accept)
             else:
                 with self.cupy.cuda.Device(self.device):
-                    self._run(*found)
+                    self._run(*found, accept)
         return True
 
     def _find_addresses(self, values: Sequence[Any], gradients: Sequence[Any]) -> tuple[list[int], list[int]] | None:
-        of_values, of_gradients, alone = [], [], self.alone
-        for i, (value, gradient, spec) in enumerate(zip(values, gradients, self.specs, strict=True)):
+        of_values: list[int] = []
+        of_gradients: list[int] = []
+        alone, kind = self.alone, self.cupy.ndarray
+        for value, gradient, spec in zip(values, gradients, self.specs, strict=True):
             if type(value) is Tensor:
                 # a value is overwritten only if the tensor is all that refers to it
-                if not _is_plain(value, spec) or _count_references(value) != alone or getweakrefcount(value.value):
-                    self.failed = (i, False)
+                pointer = _find_pointer(value, spec)
+                if not pointer or _count_references(value) != alone or getweakrefcount(value.value):
+                    self.failed = (len(of_values), False)
                     return None
-                value = value.value
-            of_values.append(value.data.ptr)
+                of_values.append(pointer)
+            else:
+                of_values.append(value.data.ptr)
             if type(gradient) is Tensor:
                 gradient = getattr(gradient, "_grad", None)
-                if type(gradient) is not Tensor or not _is_plain(gradient, spec):
-                    self.failed = (i, True)
-                    return None
-                gradient = gradient.value
-            elif type(gradient) is not self.cupy.ndarray:
-                self.failed = (i, True)
+                pointer = _find_pointer(gradient, spec) if type(gradient) is Tensor else 0
+            else:
+                pointer = gradient.data.ptr if type(gradient) is kind else 0
+            if not pointer:
+                self.failed = (len(of_gradients), True)
                 return None
-            of_gradients.append(gradient.data.ptr)
+            of_gradients.append(pointer)
         return of_values, of_gradients
 
-    def _run(self, values: list[int], gradients: list[int]) -> None:
+    def _run(self, values: list[int], gradients: list[int], accept: Any) -> None:
         stream = self.cupy.cuda.get_current_stream().ptr
         with self.machine.lock_of(stream):
             self.values.put(values, self.put, stream)
             self.gradients.put(gradients, self.put, stream)
             before, after = self.numbers
             self.parameters.values[2], self.parameters.values[3] = before.data.ptr, after.data.ptr
+            self.parameters.values[4] = 0 if accept is None else accept.data.ptr
             self.launch(stream, self.parameters.address)
             self.numbers = [after, before]
 
@@ -236,10 +248,13 @@ class _Words:
             launch(stream, self.parameters.address)
 
 
-def _is_plain(tensor: Any, spec: Spec) -> bool:
-    """Whether a tensor has an array of a spec that lies in one piece, and is no view."""
+def _find_pointer(tensor: Any, spec: Spec) -> int:
+    """Where the array of a tensor lies; 0 if it is not of a spec, lies in pieces, or is a view."""
     array = tensor.value
-    return tensor.spec is spec and array._c_contiguous and array.base is None and not array.data.ptr & 15
+    if tensor.spec is not spec or not array._c_contiguous or array.base is not None:
+        return 0
+    pointer: int = array.data.ptr
+    return 0 if pointer & 15 else pointer
 
 
 def _count_references(tensor: Any) -> tuple[int, int, int]:

@@ -1,5 +1,5 @@
-"""Launches as one: side by side, each block of threads with the work of one of them, or one after the other, each block
-going on with what it has made.
+"""Launches as one: side by side, each block of threads with the work of one of them; or one after the other, each block
+going on with what it has made, or the last one with what all have made.
 """
 
 from __future__ import annotations
@@ -7,22 +7,29 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from ..loop_ir import Buffer
-from ..vocabulary import HALF_DTYPES
+from ..vocabulary import FLOAT8_DTYPES, HALF_DTYPES
 from .kernel.writer import FunctionLaunch
+from .launch_plan import COUNTER
 from .words import C_TYPES
 
-_POINTER = re.compile(r"\bb\d+\b")
+POINTER = re.compile(r"\bb\d+\b")
 _SHARED = re.compile(r"__shared__ (?:__align__\(16\) )?([a-z0-9_ ]+?) \w+((?:\[\d+\])+)")
-_SIZES = {name: 2 if dtype in HALF_DTYPES else np.dtype(dtype).itemsize for dtype, name in C_TYPES.items()}
+_SIZES = {
+    name: 1 if dtype in FLOAT8_DTYPES else 2 if dtype in HALF_DTYPES else np.dtype(dtype).itemsize
+    for dtype, name in C_TYPES.items()
+}
 #: What a function may declare, and what the sort of the preamble does.
 MAX_SHARED_BYTES = 48 << 10
 SORT_BYTES = 36 << 10
 #: So many threads a GPU has room for at once, with the registers that a product needs.
 RESIDENT_THREADS = 132 << 10
+#: More blocks would wait too long to be counted.
+MAX_COUNTED_BLOCKS = 4096
 #: What makes threads of a block wait for each other, and what lanes of a warp exchange.
 _WAITS = re.compile(r"__syncthreads|__shared__|fold_block_|block_sort_|_tile_<")
 _EXCHANGES = re.compile(r"_sync\(|fold_warp_")
@@ -49,21 +56,29 @@ def _can_share(launches: Sequence[FunctionLaunch]) -> bool:
     """
     tiles = [_count_tile_bytes(x.body) for x in launches]
     own = sum(count_shared_bytes(x.body) + x.shared_bytes for x in launches) - sum(tiles)
-    threads = max(_count_threads(x) for x in launches)
+    threads = max(count_threads(x) for x in launches)
     room = sum(-(-math.prod(x.grid) // _count_together(x, threads)) for x in launches) * threads
-    needed = sum(math.prod(x.grid) * _count_threads(x) for x in launches)
+    needed = sum(math.prod(x.grid) * count_threads(x) for x in launches)
     return own + max(tiles) <= MAX_SHARED_BYTES and room <= max(RESIDENT_THREADS, 2 * needed)
 
 
-def _count_threads(launch: FunctionLaunch) -> int:
+def count_threads(launch: FunctionLaunch) -> int:
     return math.prod(launch.block)
 
 
 def _count_together(launch: FunctionLaunch, threads: int) -> int:
     """How many blocks of a launch one block of so many threads can do: one, if their threads wait for each other."""
-    own = _count_threads(launch)
-    waits = _WAITS.search(launch.body) or (own % 32 and _EXCHANGES.search(launch.body))
-    return 1 if waits else threads // own
+    return 1 if has_barrier(launch) or exchanges_in_part(launch) else threads // count_threads(launch)
+
+
+def has_barrier(launch: FunctionLaunch) -> bool:
+    """Whether threads of a block wait for each other, so that it is the first threads that do its work."""
+    return _WAITS.search(launch.body) is not None
+
+
+def exchanges_in_part(launch: FunctionLaunch) -> bool:
+    """Whether lanes exchange values where a warp is not whole."""
+    return count_threads(launch) % 32 != 0 and _EXCHANGES.search(launch.body) is not None
 
 
 def _count_tile_bytes(body: str) -> int:
@@ -75,7 +90,7 @@ def count_shared_bytes(body: str) -> int:
     """The bytes of shared memory that a function's text declares."""
     declared = [(kind, re.findall(r"\d+", sizes)) for kind, sizes in _SHARED.findall(body)]
     own = sum(_SIZES[kind] * math.prod(map(int, sizes)) for kind, sizes in declared)
-    return own + SORT_BYTES * body.count("block_sort_<")
+    return own + SORT_BYTES * body.count("block_sort_")
 
 
 def merge_launches(launches: Sequence[FunctionLaunch]) -> FunctionLaunch:
@@ -88,10 +103,10 @@ def merge_launches(launches: Sequence[FunctionLaunch]) -> FunctionLaunch:
     pointers: dict[Buffer, str] = {}
     parameters: dict[str, str] = {}
     parts: list[str] = []
-    start, threads = 0, max(map(_count_threads, launches))
+    start, threads = 0, max(map(count_threads, launches))
     for launch in launches:
         names = dict(_rename(launch, pointers, parameters))
-        body = _POINTER.sub(lambda found, names=names: names[found[0]], launch.body)  # type: ignore[misc]
+        body = POINTER.sub(lambda found, names=names: names[found[0]], launch.body)  # type: ignore[misc]
         together = _count_together(launch, threads)
         parts.append(_part_text(launch, body, start, together))
         start += -(-math.prod(launch.grid) // together)
@@ -101,8 +116,8 @@ def merge_launches(launches: Sequence[FunctionLaunch]) -> FunctionLaunch:
         head += f"__shared__ __align__(16) double tile[{-(-tile // 8)}];\n  "
         parts = [_TILE.sub(r"\1* shared = (\1*)tile;", part) for part in parts]
     text = head + " else ".join(parts)
-    is_wide = any(launch.wide for launch in launches)
-    return FunctionLaunch(tuple(parameters.values()), text, tuple(pointers), (start, 1, 1), (threads, 1, 1), is_wide)
+    at_once = min((launch.at_once for launch in launches if launch.at_once), default=0)
+    return FunctionLaunch(tuple(parameters.values()), text, tuple(pointers), (start, 1, 1), (threads, 1, 1), at_once)
 
 
 def can_chain(first: FunctionLaunch, second: FunctionLaunch, rows: int) -> bool:
@@ -118,12 +133,7 @@ def can_chain(first: FunctionLaunch, second: FunctionLaunch, rows: int) -> bool:
 
 def chain_launches(first: FunctionLaunch, second: FunctionLaunch, rows: int) -> FunctionLaunch:
     """One launch for two, of which a block of the second reads nothing of the first but the rows that a block has."""
-    pointers: dict[Buffer, str] = {}
-    parameters: dict[str, str] = {}
-    bodies = []
-    for launch in (first, second):
-        names = dict(_rename(launch, pointers, parameters))
-        bodies.append(_POINTER.sub(lambda found, names=names: names[found[0]], launch.body))  # type: ignore[misc]
+    pointers, parameters, bodies = _rename_all(first, second)
     (wide, high, _), threads = second.block, math.prod(second.block)
     text = [
         "struct Place { unsigned x, y, z; };",
@@ -136,8 +146,65 @@ def chain_launches(first: FunctionLaunch, second: FunctionLaunch, rows: int) -> 
         "}();",
     ]
     return FunctionLaunch(
-        tuple(parameters.values()), "\n  ".join(text), tuple(pointers), first.grid, first.block, first.wide
+        tuple(parameters.values()), "\n  ".join(text), tuple(pointers), first.grid, first.block, first.at_once
     )
+
+
+def can_finish(first: FunctionLaunch, second: FunctionLaunch) -> bool:
+    """Whether the last block of a launch that is done can do the work of the next one, which has one block."""
+    own, threads = count_threads(first), count_threads(second)
+    counts = COUNTER in (*first.buffers, *second.buffers)
+    shared = count_shared_bytes(first.body) + count_shared_bytes(second.body)
+    return (
+        math.prod(second.grid) == 1 < math.prod(first.grid) <= MAX_COUNTED_BLOCKS
+        # device functions see the threads of the first as they are
+        and first.block[1:] == (1, 1)
+        and threads <= own
+        and threads % 32 == 0
+        and not counts
+        and not second.shared_bytes
+        and shared <= MAX_SHARED_BYTES
+        and not any("_tile_<" in x.body for x in (first, second))
+        and not set(first.buffers).isdisjoint(second.buffers)
+    )
+
+
+def finish_launch(first: FunctionLaunch, second: FunctionLaunch) -> FunctionLaunch:
+    """One launch for two, of which the second has one block: blocks count themselves when they are done."""
+    pointers, parameters, bodies = _rename_all(first, second)
+    counter = pointers[COUNTER] = f"b{len(pointers)}"
+    parameters[counter] = f"unsigned* {counter}"
+    wide = second.block[0]
+    text = [
+        "struct Place { unsigned x, y, z; };",
+        f"[&] {{\n  {bodies[0]}\n  }}();",
+        "__shared__ bool is_last;",
+        "const unsigned thread = threadIdx.x;",
+        # what a block has written is there for others before it is counted
+        "__threadfence();",
+        "__syncthreads();",
+        f"if (thread == 0) is_last = atomicAdd({counter}, 1u) == {math.prod(first.grid) - 1}u;",
+        "__syncthreads();",
+        f"if (!is_last || thread >= {count_threads(second)}) return;",
+        "__threadfence();",
+        f"if (thread == 0) *{counter} = 0;",
+        "[&] {",
+        f"  const Place blockIdx = {{0, 0, 0}}, threadIdx = {{thread % {wide}, thread / {wide}, 0}};",
+        f"  {bodies[1]}",
+        "}();",
+    ]
+    return replace(first, parameters=tuple(parameters.values()), body="\n  ".join(text), buffers=tuple(pointers))
+
+
+def _rename_all(*launches: FunctionLaunch) -> tuple[dict[Buffer, str], dict[str, str], list[str]]:
+    """The pointers of launches by buffer, the parameters for them, and the bodies in which they have these names."""
+    pointers: dict[Buffer, str] = {}
+    parameters: dict[str, str] = {}
+    bodies = []
+    for launch in launches:
+        names = dict(_rename(launch, pointers, parameters))
+        bodies.append(POINTER.sub(lambda found, names=names: names[found[0]], launch.body))  # type: ignore[misc]
+    return pointers, parameters, bodies
 
 
 def _rename(
@@ -146,7 +213,7 @@ def _rename(
     """The names of a launch's pointers, with those they have beside other launches."""
     for buffer, parameter in zip(launch.buffers, launch.parameters, strict=True):
         kind, old = parameter.rsplit(" ", 1)
-        new = pointers.setdefault(buffer, f"b{len(pointers)}" if _POINTER.fullmatch(old) else old)
+        new = pointers.setdefault(buffer, f"b{len(pointers)}" if POINTER.fullmatch(old) else old)
         known = parameters.get(new)
         parameters[new] = f"{kind} {new}" if known is None else _common_parameter(known, f"{kind} {new}")
         yield old, new
@@ -161,7 +228,7 @@ def _common_parameter(a: str, b: str) -> str:
 
 def _part_text(launch: FunctionLaunch, body: str, start: int, together: int) -> str:
     """The blocks of a launch from the number `start` on, so many of them `together` in one."""
-    count, threads = math.prod(launch.grid), _count_threads(launch)
+    count, threads = math.prod(launch.grid), count_threads(launch)
     (across, down, _), (wide, high, _) = launch.grid, launch.block
     end = start + -(-count // together)
     lines = [f"if (blockIdx.x < {end}) {{", f"if (threadIdx.x >= {threads * together}) return;"]

@@ -9,6 +9,7 @@ from ..target import Compilation, Costs, Limits, Runner, Target
 from ..vocabulary import VOCABULARY
 from .products.join import group_steps
 from .render import render_program
+from .routines import has_routine
 from .words import C_TYPES
 
 DTYPES = frozenset(C_TYPES)
@@ -41,10 +42,11 @@ LIMITS = Limits(
     gil_release_ns=math.inf,
     max_batch_axes=4,
     patchless_dtypes=frozenset({"float32"}),
+    doubles_rounds=True,
 )
 
 
-def make_cuda_target(link: Callable[[Compilation], Runner]) -> Target:
+def make_cuda_target(link: Callable[[Compilation], Runner], has_float8_products: bool = False) -> Target:
     """A GPU whose compiled programs run by what `link` makes of them."""
     return Target(
         "cuda",
@@ -55,6 +57,8 @@ def make_cuda_target(link: Callable[[Compilation], Runner]) -> Target:
         render=render_program,
         link=link,
         group=group_steps,
+        has_routine=has_routine,
         extra_bytes=lambda steps: render_program(steps, False).plan.scratch_bytes,
         has_half_products=True,
+        has_float8_products=has_float8_products,
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from ...arrays.spec import spec_of
 from ...ops.shape.reshaping import broadcast_op
 from ...program.ir import Equation, Program, Symbol
 from ...program.passes import optimize
-from ..loop_ir import Layout, Loop, Steps, contiguous_layout
+from ..loop_ir import Kernel, Layout, Loop, Product, Steps, contiguous_layout
 from .fuse import Fuser
 from .loop_views import is_row_major, take_views_inside
 
@@ -34,22 +35,86 @@ def _lower_iterate(f: Fuser, e: Equation, lower: Lower) -> None:
     fixed = [i for i in range(carries + constants) if i not in changed and i not in numbers]
     rows = list(range(carries + constants, len(body.inputs)))
     ys = [i for i in range(carries, len(body.outputs)) if _is_used(f, e.results[i])]
-    order = [*changed, *fixed, *rows]
-    steps = _lower_body(body, order, [*changed, *ys], len(changed), lower, numbers)
+    steps = _lower_body(body, [*changed, *fixed, *rows], [*changed, *ys], len(changed), lower, numbers)
     carry = [_initialize_carry(f, e.args[i]) for i in changed]
-    given = [_contiguous_layout_of(f, e.args[i]) for i in (*fixed, *rows)]
-    made = [f.new_layout(e.results[i].spec) for i in ys]
-    # a loop of no rounds has no step: its carries are its results
-    if length:
-        moves = [0] * (len(changed) + len(fixed)) + [body.inputs[i].spec.size for i in rows]
-        shifts = [e.results[i].spec.size // length for i in ys]
+    held = [_contiguous_layout_of(f, e.args[i]) for i in fixed]
+    taken = [_Row(_contiguous_layout_of(f, e.args[i]), body.inputs[i].spec.size) for i in rows]
+    made = [_Row(f.new_layout(e.results[i].spec), e.results[i].spec.size // max(length, 1)) for i in ys]
+
+    def append(steps: Steps, rounds: int, first: int, together: Sequence[int]) -> None:
+        """Rounds from a row on, so many of them in one of the steps'."""
+        by = len(together)
+        given, new = ([x.start_at(first + k) for k in together for x in some] for some in (taken, made))
+        moves = [0] * len((*carry, *held)) + [x.size * by for _ in together for x in taken]
+        shifts = tuple(x.size * by for _ in together for x in made)
         loop = Loop(
-            "iterate", (steps,), (*carry, *given), tuple(moves), tuple(made), tuple(shifts), len(changed),
-            rounds=length, reverse=e.static["reverse"],
+            "iterate", (steps,), (*carry, *held, *given), tuple(moves), tuple(new), shifts, len(changed),
+            rounds=rounds, reverse=e.static["reverse"],
         )  # fmt: skip
         _append_step(f, loop)
-    _bind_results(f, e, [*changed, *ys], [*carry, *made])
+
+    # a loop of no rounds has no step: its carries are its results
+    pairs = length // 2 if f.target.limits.doubles_rounds and overwrites_factor(steps) else 0
+    left, is_reverse = length - 2 * pairs, e.static["reverse"]
+    if pairs:
+        double, count = _double_body(body, carries, constants), len(body.outputs) - carries
+        order = [*changed, *fixed, *rows, *(i + len(rows) for i in rows)]
+        wanted = [*changed, *ys, *(i + count for i in ys)]
+        both = _lower_body(double, order, wanted, len(changed), lower, numbers)
+        append(both, pairs, left if is_reverse else 0, (1, 0) if is_reverse else (0, 1))
+    if left:
+        append(steps, left, 0 if is_reverse else 2 * pairs, (0,))
+    _bind_results(f, e, [*changed, *ys], [*carry, *(row.layout for row in made)])
     _bind_results(f, e, *_unchanged_carries(f, e, changed, carries))
+
+
+class _Row(NamedTuple):
+    """An array of which a round takes or makes a row of so many elements."""
+
+    layout: Layout
+    size: int
+
+    def start_at(self, number: int) -> Layout:
+        x = self.layout
+        return replace(x, shape=(x.shape[0] - number, *x.shape[1:]), offset=x.offset + number * self.size)
+
+
+def overwrites_factor(steps: Steps) -> bool:
+    """Whether a kernel that could be computed with a product overwrites what the product reads, as the carry of a loop:
+    in two rounds, the first would leave it alone.
+    """
+    for number, product in enumerate(steps.steps):
+        if not isinstance(product, Product):
+            continue
+        for kernel in steps.steps[number + 1 :]:
+            if isinstance(kernel, Kernel) and not kernel.inner:
+                loads = [line for line in kernel.live_lines() if line.buffer is product.out.buffer]
+                if len(loads) == 1 and not {*kernel.writes()}.isdisjoint(product.reads()):
+                    return True
+    return False
+
+
+def _double_body(body: Program, carries: int, constants: int) -> Program:
+    """Two rounds: the rows of the second are further inputs and outputs, after those of the first."""
+    first = carries + constants
+    rows = [_copy_symbol(s) for s in body.inputs[first:]]
+    names: dict[int, Any] = {id(s): new for s, new in zip(body.inputs[first:], rows, strict=True)}
+    names |= {id(s): o for s, o in zip(body.inputs[:carries], body.outputs[:carries], strict=True)}
+    again: list[Equation] = []
+    for e in body.equations:
+        results = tuple(map(_copy_symbol, e.results))
+        again.append(Equation(results, e.op, tuple(names.get(id(a), a) for a in e.args), e.static))
+        names |= {id(s): new for s, new in zip(e.results, results, strict=True)}
+    after = [names.get(id(o), o) for o in body.outputs]
+    outputs = (*after[:carries], *body.outputs[carries:], *after[carries:])
+    return Program((*body.inputs, *rows), (*body.equations, *again), outputs)
+
+
+def _copy_symbol(s: Symbol) -> Symbol:
+    new = Symbol(s.spec, s.scope, s.equations, s.constants)
+    if hasattr(s, "site"):
+        new.site = s.site
+    return new
 
 
 def _lower_repeat(f: Fuser, e: Equation, lower: Lower) -> None:

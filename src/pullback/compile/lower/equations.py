@@ -10,6 +10,7 @@ import numpy as np
 from ...arrays.backends import is_array
 from ...arrays.spec import spec_of
 from ...ops.forms import (
+    Attend,
     Cast,
     Check,
     Contract,
@@ -20,6 +21,7 @@ from ...ops.forms import (
     Matrix,
     Recompute,
     Reduce,
+    Running,
     ScatterAdd,
     Window,
     Write,
@@ -28,15 +30,16 @@ from ...program.ir import Equation, Program, Symbol
 from ..loop_ir import Kernel, KernelLine, Layout, Steps, phase_after
 from ..target import Target
 from ..vocabulary import computation_dtype
+from .attention import can_lower_attention, lower_attention
 from .contraction import can_lower_contraction, find_in_place_updates, lower_contraction
 from .control_flow import lower_control_flow
 from .convolution import can_lower_convolution, lower_convolution
 from .destinations import join_parts
-from .fuse import Fuser
-from .half_values import wide_spec
+from .fuse import SUMS, Fuser
+from .half_values import cast_as_stored, wide_spec
 from .host_constants import drop_moves, move_constants_to_host
 from .indexing import lower_gather, lower_scatter
-from .matrix import has_check, has_routine, lower_check, lower_matrix, lower_on_host
+from .matrix import has_check, has_routine, has_running, lower_check, lower_matrix, lower_on_host, lower_running
 from .outputs import place_output, write_donated_outputs
 from .padding import fill_kernel
 from .pooling import can_lower_pooling, lower_pooling
@@ -119,6 +122,7 @@ def lower_fold(f: Fuser, e: Equation) -> None:
     whole_rows = folded == set(range(rank - suffix, rank)) and (suffix < rank or rank == 1)
     if whole_rows and suffix and kernel.inner in (0, suffix):
         kernel.inner = suffix
+        line = line if word in SUMS else cast_as_stored(line)
         fold = KernelLine(
             "fold", result.spec.dtype, frozenset(range(rank - suffix)), phase_after((line,)), (line,), word=word
         )
@@ -236,6 +240,7 @@ RULES: dict[type, tuple[Callable[[Fuser, Equation], bool], Callable[[Fuser, Equa
     Reduce: (has_elements, lower_fold),
     Contract: (can_lower_contraction, lower_contraction),
     Convolve: (can_lower_convolution, lower_convolution),
+    Attend: (can_lower_attention, lower_attention),
     Window: (can_lower_pooling, lower_pooling),
     Join: (always, lower_join),
     Recompute: (always, lower_recompute_fence),
@@ -243,5 +248,6 @@ RULES: dict[type, tuple[Callable[[Fuser, Equation], bool], Callable[[Fuser, Equa
     ScatterAdd: (always, lower_place),
     Write: (always, lower_write),
     Matrix: (has_routine, lower_matrix),
+    Running: (has_running, lower_running),
     Check: (has_check, lower_check),
 }

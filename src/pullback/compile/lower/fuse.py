@@ -22,10 +22,12 @@ from ..loop_ir import Buffer, Kernel, KernelLine, Layout, Step, Store, contiguou
 from ..target import Target
 from ..vocabulary import Weigher, is_half, operation_dtype
 from .axes import Axes, all_axes, axes_by_stride, layout_in_order, position_in_domain, strides_on_domain
-from .half_values import round_argument, rounded_line, unrounded_line
+from .half_values import as_stored, cast_as_stored, is_discrete, round_number, rounded_line, selects, unrounded_line
 from .recomputation import Recomputation
 from .views import view_layouts
 
+#: Folds that compute: what is added up need not be rounded before.
+SUMS = ("add", "multiply")
 #: Among how many steps a kernel over a large domain is looked for.
 RECENT_STEPS = 8
 
@@ -95,8 +97,11 @@ class Fuser:
     def line_maker(self, e: Equation) -> Callable[[tuple[KernelLine, ...], int], KernelLine]:
         """A function that makes the line of an elementwise equation from the lines of its arguments."""
         out = e.results[0].spec
+        prepare = as_stored if is_discrete(e) else cast_as_stored if selects(e) else _as_it_is
         if isinstance(e.op.form, Cast) and e.op.form.rounds:
-            return lambda args, phase: KernelLine("cast", out.dtype, args[0].axes, phase, args, label=e.op.name)
+            return lambda args, phase: KernelLine(
+                "cast", out.dtype, args[0].axes, phase, (prepare(args[0]),), label=e.op.name
+            )
         computed = operation_dtype([spec_of(a) for a in e.args], out)
         weight = Weigher.weigh(e.op, len(e.args))
         # a cast that does not round takes its argument as it is
@@ -106,7 +111,8 @@ class Fuser:
         def make(args: tuple[KernelLine, ...], phase: int) -> KernelLine:
             axes = frozenset().union(*(a.axes for a in args))
             if is_narrow:
-                args = tuple(round_argument(a, computed, out) for a in args)
+                args = tuple(round_number(a, computed) for a in args)
+            args = tuple(map(prepare, args))
             return KernelLine("apply", out.dtype, axes, phase, args, kernel, computed, weight=weight, label=e.op.name)
 
         return make
@@ -356,7 +362,7 @@ class Fuser:
         self, step: int, line: KernelLine, axes: Axes, layout: Layout, word: str = "", points: int = 0
     ) -> None:
         kernel = self.kernel(step)
-        line = unrounded_line(line, layout.buffer.dtype)
+        line = unrounded_line(line if word in SUMS else cast_as_stored(line), layout.buffer.dtype)
         kernel.stores.append(
             Store(line, layout.buffer, strides_on_domain(kernel, axes, layout), layout.offset, word, points=points)
         )
@@ -445,3 +451,7 @@ class Fuser:
         step = self.new_kernel(tuple(target.shape[i] for i in order))
         axes: Axes = tuple(None if n == 1 else order.index(i) for i, n in enumerate(target.shape))
         self.add_store(step, self.line(x, step, axes[len(axes) - spec_of(x).ndim :]), axes, target)
+
+
+def _as_it_is(line: KernelLine) -> KernelLine:
+    return line

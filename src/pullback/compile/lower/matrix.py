@@ -58,8 +58,9 @@ def _are_arrays(e: Equation) -> bool:
     return arrays and all(spec_of(a).weak is None and spec_of(a).size for a in e.args)
 
 
-def _routine_of(e: Equation) -> Routine:
-    return Routine(e.op.form.routine, e.static, e.op.form.weight)
+def _routine_of(e: Equation, **more: Any) -> Routine:
+    static = {**e.static, "fits": e.op.form.fits, "dtype": e.results[0].spec.dtype, **more}
+    return Routine(e.op.form.routine, static, e.op.form.weight)
 
 
 def lower_matrix(f: Fuser, e: Equation) -> None:
@@ -72,8 +73,7 @@ def lower_matrix(f: Fuser, e: Equation) -> None:
         args = tuple(_as_double(f, a) for a in e.args)
         order = _order_of(args[-1]) if e.op.form.overwrites else None
         used = tuple(id(s) in f.uses for s in e.results)
-        routine = Routine(e.op.form.routine, {**e.static, "used": used}, e.op.form.weight)
-        outs = _append_step(f, e, _value_of(e), args, made, routine, order)
+        outs = _append_step(f, e, _value_of(e), args, made, _routine_of(e, used=used), order)
     for s, layout in zip(e.results, outs, strict=True):
         same = layout.buffer.dtype == s.spec.dtype
         f.places[id(s)] = layout if same else f.copy_layout(layout, s.spec.dtype)
@@ -138,6 +138,21 @@ def _factor(x: Any) -> tuple[Any, Any, Any]:
     order = np.argsort(p, axis=-1).astype(np.int64)
     sign = np.linalg.det(np.eye(n)[order])
     return np.swapaxes(np.tril(lower, -1) + upper, -1, -2), order, np.rint(sign)[..., None]
+
+
+def has_running(f: Fuser, e: Equation) -> bool:
+    """Whether the target can run along an axis."""
+    specs = [spec_of(x) for x in (*e.args, *e.results)]
+    return _are_arrays(e) and f.target.has_routine(_running_of(e), specs)
+
+
+def _running_of(e: Equation) -> Routine:
+    return Routine("running", {**e.static, "word": e.op.form.word}, 1.0)
+
+
+def lower_running(f: Fuser, e: Equation) -> None:
+    args = tuple(f.layout_of(a) for a in e.args)
+    (f.places[id(e.results[0])],) = _append_step(f, e, _value_of(e), args, [e.results[0].spec], _running_of(e))
 
 
 def lower_check(f: Fuser, e: Equation) -> None:

@@ -13,6 +13,7 @@ from ...ops.dispatch import apply
 from ...ops.forms import Expand
 from ...ops.op import Formula, Op
 from ...transforms.custom.rules import as_bare_results, make_custom_record
+from ..late_checks import can_check_later, check_later
 from .adjoint import EagerAdjoint
 from .implicit_equation import ImplicitEquation
 from .search import Search
@@ -34,7 +35,10 @@ def _stage_solve(start: Any, *p: Any, equation: ImplicitEquation) -> Any:
     """The search as a loop in a traced program, reported at its end; None where a callback wants to see each step."""
     if equation.watch is not None:
         return None
-    return apply(_check_converged_op, *Search(equation).run(start, *p), equation=equation)
+    x, left, steps = Search(equation).run(start, *p)
+    if can_check_later(x, equation.strict):
+        return check_later(x, left, f"{equation.what}: no convergence", equation.report)
+    return apply(_check_converged_op, x, left, steps, equation=equation)
 
 
 def _pull_root(bar: Any, out: Any, xs: tuple[Any, ...], equation: ImplicitEquation) -> tuple[Any, ...]:

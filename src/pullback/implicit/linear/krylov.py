@@ -20,8 +20,12 @@ from ...ops.batching import move_batch_first
 from ...ops.contract.matrix_products import matmul
 from ...ops.dispatch import apply
 from ...ops.elementwise import pointwise
+from ...ops.elementwise.rounding import floor
+from ...ops.elementwise.transcendental import exp2, log2
+from ...ops.forms import Expand
 from ...ops.index.indexing import getitem
 from ...ops.op import Op
+from ...ops.reduce import reductions
 from ...ops.shape.arrange import stack
 from ...transforms.control.staging import is_staged
 from ...transforms.custom.rules import make_custom_record
@@ -40,10 +44,19 @@ def _power_of_two_near(xp: Any, b: Any) -> Any:
     return nearest_powers_of_two(xp, xp.max(xp.abs(b), axis=-1) if b.shape[-1] else xp.zeros(b.shape[:-1], b.dtype))
 
 
+def _stage_power_near(b: Any) -> Any:
+    """The same in ops of a traced program."""
+    if not spec_of(b).shape[-1]:
+        return None
+    size = reductions.max(pointwise.abs(b), axis=-1)
+    usable = pointwise.logical_and(pointwise.isfinite(size), pointwise.greater(size, 0))
+    return exp2(floor(log2(pointwise.where(usable, size, 1))) + 1)
+
+
 _power_near_op: Op = make_custom_record(
     "power_near", ("b",), _power_of_two_near, None, None,
     lambda size, axes, b: (apply(_power_near_op, move_batch_first(b, axes[0], size)), 0),
-    lambda b: make_spec(b.shape[:-1], b.dtype, b.device),
+    lambda b: make_spec(b.shape[:-1], b.dtype, b.device), form=Expand(_stage_power_near),
 )  # fmt: skip
 
 

@@ -36,6 +36,7 @@ from ...transforms.forward import jvp
 from ...transforms.linear_functions import transpose_linear
 from ...transforms.reverse import Pullback
 from ...transforms.vectorize import vmap
+from ..late_checks import can_check_later, check_later
 from ..solve_report import Report
 from ..solvers.method_loop import PackageMethod, largest_over_batches, run_method
 
@@ -227,6 +228,8 @@ class LinearOperator:
         is_direct = quick is None or is_small or self.known.get("symmetric")
         running = self if is_direct else replace(self, solver=quick, max_steps=_MAX_SERIES_TERMS)
         x, left, grown, report = running._run(b, *p)
+        if is_direct and can_check_later(x, self.strict):
+            return check_later(x, left, f"{self.what}: the linear solve did not converge", report)
         if is_direct:
             return apply(_check_converged_op, x, left, grown, operator=self, report=report)
         return cond(

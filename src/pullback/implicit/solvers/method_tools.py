@@ -86,5 +86,5 @@ def _batch_fit(size: int, axes: tuple[int | None, ...], matrix: Any, right: Any)
 _dense_fit_op: Op = make_custom_record(
     "dense_fit", ("matrix", "right"), _fit_bare, None, None, _batch_fit,
     lambda matrix, right: make_spec((*matrix.shape[:-2], matrix.shape[-1], right.shape[-1]), right.dtype, right.device),
-    form=Matrix("solve"),
+    form=Matrix("solve", fits=True),
 )  # fmt: skip

@@ -190,7 +190,7 @@ def _spec(*specs: Spec, rule: AttentionConfig, rows: int) -> Spec:
     return make_spec((*lead, q.shape[-2], v.shape[-1]), dtype, common_device("attention", specs))
 
 
-def _pull(bar: Any, xs: Sequence[Any], rule: AttentionConfig, rows: int) -> list[Any]:
+def pull_bands(bar: Any, xs: Sequence[Any], rule: AttentionConfig, rows: int) -> list[Any]:
     """The cotangents of all arguments, summed over the blocks."""
 
     @checkpoint
@@ -246,7 +246,11 @@ def _bias_cotangent(parts: Sequence[Any], bias: Any, length: int) -> Any:
 
 
 def _push(tangents: Sequence[Any], out: Any, xs: Sequence[Any], static: dict[str, Any]) -> Any:
-    rule, rows = static["rule"], static["rows"]
+    return push_bands(tangents, xs, static["rule"], static["rows"])
+
+
+def push_bands(tangents: Sequence[Any], xs: Sequence[Any], rule: AttentionConfig, rows: int) -> Any:
+    """The tangent of the output, block by block."""
     if all(t is None for t in tangents):
         return None
     filled = [x if t is None else t for t, x in zip(tangents, xs, strict=True)]
@@ -284,5 +288,6 @@ def _batch(op: Op, size: int, xs: Sequence[Any], axes: Sequence[int | None], sta
 
 attention_bands = Op(
     name="attention_bands", family="general", args=("*xs",), value=_value, spec=_spec, pulls={}, push=_push,
-    batch=_batch, samples=lambda rng: [], joint=Formula(_pull, ("bar", "xs", "rule", "rows")), form=Expand(_expand),
+    batch=_batch, samples=lambda rng: [], form=Expand(_expand),
+    joint=Formula(pull_bands, ("bar", "xs", "rule", "rows")),
 )  # fmt: skip

@@ -17,6 +17,7 @@ from ...ops.shape import reshaping
 from ...ops.shape.arrange import concat
 from ...ops.signatures import of_mixed_arrays, of_three_arrays
 from .blockwise import AttentionConfig, attend_block, attention_bands, block_ranges, query_block
+from .on_chip import attend_on_chip, can_stay_on_chip
 
 #: With more weights than this (64 MB of float32) queries are processed in blocks of about so many weights each. A GPU
 #: has no caches that large, and needs them all at once to be busy.
@@ -83,6 +84,9 @@ def _run_blocks(xs: tuple[Any, ...], rule: AttentionConfig, block_size: int | No
         is_gpu = spec_of(xs[0]).device != "cpu"
         if several * length * keys > (_MAX_SCORES_ON_GPU if is_gpu else _MAX_SCORES):
             rows = max(16, (_SCORES_PER_BLOCK_ON_GPU if is_gpu else _SCORES_PER_BLOCK) // (several * keys))
+    if can_stay_on_chip(xs[:3], rule.extras) and (block_size is None or rows >= length):
+        q, k, v = xs
+        return _attend_on_chip(q, k, v, rule.scale, rule.is_causal)
     if rows >= length or not keys:
         return _attend_at_once(*xs, rule=rule, rows=_band_rows(length, rule))
     return apply(attention_bands, *xs, rule=rule, rows=rows)
@@ -92,6 +96,11 @@ def _band_rows(length: int, rule: AttentionConfig) -> int:
     # bands draw numbers of their own, so where weights are dropped there is one
     has_bands = rule.is_causal and length >= _MIN_BANDED_LENGTH and "key" not in rule.extras
     return -(-length // _BANDS) if has_bands else max(length, 1)
+
+
+@fuse
+def _attend_on_chip(q: Any, k: Any, v: Any, scale: float, is_causal: bool) -> Any:
+    return attend_on_chip(q, k, v, scale, is_causal)
 
 
 @fuse

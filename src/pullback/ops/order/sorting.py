@@ -317,6 +317,8 @@ def unique(
     x = np.asarray(x) if not hasattr(x, "shape") else x
     known = _concrete_values(x, "unique")
     xp = namespace_of([known])
+    if known.dtype.kind == "V":
+        known = known.astype(np.float32)  # in which NaN comes last
     _, first, inverse, counts = xp.unique(
         known, return_index=True, return_inverse=True, return_counts=True, axis=axis, equal_nan=equal_nan
     )

@@ -15,7 +15,7 @@ from ...arrays.spec import Spec, make_spec, spec_of
 from ...errors import ArgumentError, ArgumentTypeError, DtypeError
 from .. import batching, statics
 from ..axes import as_integer
-from ..dispatch import apply, as_value
+from ..dispatch import apply, as_value, counts_as_number
 from ..families import broadcast_shape, general
 from ..forms import Expand
 from ..placement import move
@@ -124,7 +124,7 @@ def split(key: Any, num: int = 2) -> Any:
 
 @of_array
 def fold_in(key: Any, data: Any) -> Any:
-    """A new key from a key and an integer, such as a step or an index; one for each element of an array.
+    """A new key from a key and an integer, such as a step or an index; one for each element of an array, on its device.
 
     >>> import pullback as pb
     >>> pb.random.fold_in(pb.random.key(0), 3).shape
@@ -133,7 +133,8 @@ def fold_in(key: Any, data: Any) -> Any:
     number = as_value(data)
     if spec_of(number).dtype.kind not in "iu":
         raise DtypeError(f"random.fold_in: data must be an integer or an array of integers, got {spec_of(number)}.")
-    return apply(_fold_in, check_key(key, "fold_in"), number)
+    key = check_key(key, "fold_in")
+    return apply(_fold_in, key if counts_as_number(spec_of(number)) else move(key, spec_of(number).device), number)
 
 
 def seed(number: int, /) -> None:

@@ -172,11 +172,13 @@ class NativeStep:
         now = {id(old): new for part in self.parts for old, new in part.changed_arrays()}
         return unflatten(self.state_structure, [now.get(id(x), x) for x in self.state_leaves])
 
-    def prepare(self, gradients: Sequence[Any] | None) -> list[Update] | None:
-        """The updates of its parts, checked; None if a value or a gradient is not an array that native code takes."""
-        if len(self.tensors) != len(self.places):
+    def prepare(self, gradients: Sequence[Any] | None, accept: Any = None) -> list[Update] | None:
+        """The updates of its parts, checked; None if a value or a gradient is not an array that native code takes. With
+        a bool `accept` on the GPU of the parameters nothing changes where it does not hold.
+        """
+        if len(self.tensors) != len(self.places) or not self._can_ask(accept):
             return None
-        updates = [Update(part, self._tensors_of(part), gradients) for part in self.parts]
+        updates = [Update(part, self._tensors_of(part), gradients, accept) for part in self.parts]
         return updates if all(update.step(False) for update in updates) else None
 
     def run(self, updates: Sequence[Update]) -> None:
@@ -192,15 +194,23 @@ class NativeStep:
     def _tensors_of(self, part: _Part) -> list[Any]:
         return [self.tensors[i] for i in part.places]
 
-    def step_alone(self, gradients: Sequence[Any] | None) -> bool:
+    def _can_ask(self, accept: Any) -> bool:
+        """Whether its launches can look at a condition: one on their own GPU."""
+        if accept is None:
+            return True
+        return is_device_array(accept) and all(part.device == device_of(accept) for part in self.parts)
+
+    def step_alone(self, gradients: Sequence[Any] | None, accept: Any = None) -> bool:
         """Step all parameters if this is the only group: then one call checks and runs. False as for `prepare`."""
         if len(self.parts) > 1:
-            updates = self.prepare(gradients)
+            updates = self.prepare(gradients, accept)
             if updates is not None:
                 self.run(updates)
             return updates is not None
+        if not self._can_ask(accept):
+            return False
         part = self.parts[0]
-        update = Update(part, self._tensors_of(part) if self.skips_some else self.tensors, gradients)
+        update = Update(part, self._tensors_of(part) if self.skips_some else self.tensors, gradients, accept)
         if not update.step(True):
             return False
         update.rebind_copies()
@@ -213,8 +223,9 @@ class Update:
     rebound.
     """
 
-    def __init__(self, part: _Part, tensors: list[Any], gradients: Sequence[Any] | None) -> None:
+    def __init__(self, part: _Part, tensors: list[Any], gradients: Sequence[Any] | None, accept: Any = None) -> None:
         self.part, self.tensors = part, tensors
+        self.options = () if accept is None else (accept,)
         self.values = self.gradients = tensors
         self.copies: dict[int, Any] = {}
         if gradients is not None:
@@ -236,7 +247,7 @@ class Update:
         table = self.part.table
         if runs and table.blocks > 1 and isinstance(table, RowTable):
             table.start_threads()
-        while not table.step(self.values, self.gradients, runs):
+        while not table.step(self.values, self.gradients, runs, *self.options):
             row, is_gradient = table.failed
             if row < 0 or not (self._copy_gradient(row) if is_gradient else self._copy_value(row)):
                 return False

@@ -12,6 +12,7 @@ from ...arrays.tensor import Tensor
 from ...arrays.trees import unflatten
 from ...errors import ArgumentError, GraphError
 from ...ops.concrete import is_concrete
+from ...ops.placement import move
 from ...public_names import explain_missing_attributes
 from ...settings import enable_grad, modes, override_modes, uses_native_code
 from ..leaves import keep_autocast
@@ -189,25 +190,26 @@ class Optimizer:
             with override_modes(autocast=None):
                 self._apply(grads, extra, accept)
             return
-        may_be_native = uses_native_code() is not False and modes().tracing is None and accept is None
+        may_be_native = uses_native_code() is not False and modes().tracing is None
         if grads is not None:
             for group, listed in zip(self.groups, grads, strict=True):
                 group.freeze([number for number, g in enumerate(listed) if g is None])
         if may_be_native and len(self.groups) == 1:
             native = self.groups[0].native_step()
-            if native is not None and native.step_alone(None if grads is None else grads[0]):
+            if native is not None and native.step_alone(None if grads is None else grads[0], accept):
                 return
         found: list[tuple[Any, Any]] = []
         for i, group in enumerate(self.groups):
             given = None if grads is None else grads[i]
+            accept = None if accept is None else move(accept, group.tensors[0].spec.device)
             native = group.native_step() if may_be_native else None
-            updates: Any = None if native is None else native.prepare(given)
+            updates: Any = None if native is None else native.prepare(given, accept)
             if updates is None:
                 given = self._gradients(group) if given is None else given
                 # a parameter was frozen since the last step: native code leaves it out from now on
                 is_new = group.freeze([number for number, g in enumerate(given) if g is None])
                 native = group.native_step() if may_be_native and is_new else None
-                updates = None if native is None else native.prepare(given)
+                updates = None if native is None else native.prepare(given, accept)
             if updates is None:
                 native, updates = None, group.compute_step(given or [], extra, accept)
             found.append((native, updates))

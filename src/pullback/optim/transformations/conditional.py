@@ -9,10 +9,11 @@ from ...arrays.argument_checks import check_count
 from ...arrays.picklable import picklable
 from ...arrays.spec import spec_of
 from ...arrays.trees import flatten, map_tree
+from ...errors import ArgumentError
 from ...ops.concrete import is_concrete, strip_derivatives
 from ...ops.elementwise import pointwise
 from ..leaves import all_finite, select_if, zero_step_count, zero_update
-from ..rule import Rule, State, check_state_pair, split_around
+from ..rule import Rule, State, check_rule, check_state_pair, find_loss_scales, split_around
 
 
 def _choose_tree(condition: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
@@ -49,6 +50,7 @@ def multi_steps(rule: Rule, every: int) -> Rule:
     (array([0.]), array([-2.]))
     """
     every = check_count(every, "multi_steps: every")
+    check_rule(rule, "multi_steps")
 
     def start(params: Any) -> Any:
         return State(zero_step_count(flatten(params)[0]), {"sum": map_tree(zero_update, params)}), rule.start(params)
@@ -84,8 +86,16 @@ def apply_if_finite(rule: Rule) -> Rule:
     (array([0.]), 1)
     """
 
+    check_rule(rule, "apply_if_finite")
+
     def start(params: Any) -> Any:
-        return State(zero_step_count(flatten(params)[0]), {}), rule.start(params)
+        inner = rule.start(params)
+        if find_loss_scales(inner):
+            raise ArgumentError(
+                "apply_if_finite: scaled inside of it would never see an overflow, and its scale never shrink.\n"
+                "  Leave apply_if_finite out: scaled skips such steps itself."
+            )
+        return State(zero_step_count(flatten(params)[0]), {}), inner
 
     def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, Any]:
         mine, inner = check_state_pair(state, "apply_if_finite")

@@ -22,7 +22,7 @@ from ...ops.dispatch import as_value
 from ...ops.elementwise import pointwise
 from ...ops.fusion import cast_whole
 from ..leaves import cast_like, widen, zero_step_count, zero_update
-from ..rule import Rule, State, check_state_pair
+from ..rule import LOSS_SCALE, Rule, State, check_rule, check_state_pair, find_loss_scales
 from .conditional import step_if_finite
 
 #: The scale stays between these, so that it and its inverse are normal numbers of float32.
@@ -62,7 +62,7 @@ def check_scale(x: Any, what: str) -> float:
 
 
 def _check_power(x: Any, what: str, low: float, high: float) -> float:
-    is_number = isinstance(x, (int, float, np.floating)) or (is_array(x) and not x.ndim)
+    is_number = isinstance(x, (int, float, np.floating)) or (is_array(x) and not x.ndim and x.dtype.kind in "iuf")
     number = float(x) if is_number and not isinstance(x, bool) else math.nan
     if not low <= number <= high or math.frexp(number)[0] != 0.5:
         raise ArgumentError(
@@ -119,15 +119,16 @@ def scaled(
     (array([-1., -1.], dtype=float32), 32768.0, 2)
     """
     settings = ScaleSettings(init_scale, growth_factor, backoff_factor, growth_interval).check("scaled")
+    check_rule(rule, "scaled")
 
     def start(params: Any) -> Any:
         leaves = flatten(params)[0]
         scale, tracker = initial_scale(settings, spec_of(leaves[0]).device if leaves else "cpu")
-        return State(zero_step_count(leaves), {"loss_scale": scale, "tracker": tracker}), rule.start(params)
+        return State(zero_step_count(leaves), {LOSS_SCALE: scale, "tracker": tracker}), rule.start(params)
 
     def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, Any]:
         mine, inner = _check_scaled_state(state)
-        scale = mine.slots["loss_scale"]
+        scale = mine.slots[LOSS_SCALE]
 
         def step(grads: Any) -> Any:
             return rule.advance(map_tree(lambda g: divide_scale(g, scale), grads), inner, params, extra)
@@ -135,7 +136,7 @@ def scaled(
         finite, (updates, after) = step_if_finite(grads, step, lambda: (map_tree(zero_update, params), inner))
         skipped = pointwise.where(finite, mine.steps, mine.steps + 1)
         scale, tracker = settings.advance(scale, mine.slots["tracker"], finite)
-        return updates, (State(skipped, {"loss_scale": scale, "tracker": tracker}), after)
+        return updates, (State(skipped, {LOSS_SCALE: scale, "tracker": tracker}), after)
 
     @functools.cache
     def wrap(inner: Rule) -> Rule:
@@ -151,7 +152,7 @@ def scaled(
 
 def _check_scaled_state(state: Any) -> tuple[State, Any]:
     mine, inner = check_state_pair(state, "scaled")
-    if "loss_scale" not in mine.slots:
+    if LOSS_SCALE not in mine.slots:
         raise ArgumentError("scaled: the state belongs to another rule; make one with rule.init(params).")
     return mine, inner
 
@@ -164,15 +165,7 @@ def loss_scale(state: Any) -> Any:
     >>> float(pb.optim.loss_scale(rule.init(np.zeros(2))))
     1024.0
     """
-    found, waiting = [], [state]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, State):
-            found += [part.slots["loss_scale"]] if "loss_scale" in part.slots else []
-        elif isinstance(part, Mapping):
-            waiting += part.values()
-        elif isinstance(part, (tuple, list)):
-            waiting += part
+    found = find_loss_scales(state)
     if len(found) != 1:
         raise ArgumentError(
             f"loss_scale: the state holds {len(found)} scales, and one was expected.\n"

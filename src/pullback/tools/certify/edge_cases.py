@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.spec import is_real_float
 from ...errors import DtypeError
 from .cases import Case
 from .oracles import has_edge_oracle
@@ -39,7 +40,7 @@ def edge_cases(case: Case) -> Iterator[tuple[str, Case]]:
 def _map_real_arguments(case: Case, how: Callable[[Any], Any]) -> Case:
     """A case with its real arguments changed."""
     args = (np.asarray(a) for a in case.args)
-    return replace(case, args=tuple(np.asarray(how(a)) if a.dtype.kind == "f" else a for a in args))
+    return replace(case, args=tuple(np.asarray(how(a)) if is_real_float(a.dtype) else a for a in args))
 
 
 def reorder_memory(case: Case) -> Case:

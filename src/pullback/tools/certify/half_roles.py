@@ -6,9 +6,10 @@ result is rounded too, may be off by
     u (|F(z)| + sum_j |dF/dz_j| |z_j|)
 
 element by element: one rounding of the result, and one of everything it is computed from. The derivatives of F are
-taken in double precision, for the value with z the arguments, for the push and the pull with z the saved arguments, the
-saved result, tangents or cotangents. Computing in float32 inside adds 2^-13 of that an operation in float16, 2^-16 in
-bfloat16, so nothing else is allowed. A role that rounds more often says how often.
+taken in double precision, for the push and the pull with z the saved arguments, the saved result, tangents or
+cotangents. Computing in float32 inside adds 2^-13 of that an operation in float16, 2^-16 in bfloat16, so nothing else
+is allowed. A value is computed from the very arguments: one rounding of the result, and four in float32 of the sum. A
+role that rounds more often says how often.
 """
 
 from __future__ import annotations
@@ -33,18 +34,38 @@ from ...transforms.stage import stage
 from ...transforms.taylor.jet import jet
 from ...transforms.vectorize import vmap
 from .cases import Case, as_results, can_carry_derivative, random_like
-from .roles import Measurement, Role, format_values, is_smooth
+from .edge_cases import edge_cases, reorder_memory
+from .roles import Measurement, Role, check_spec, format_values, is_smooth
 
 #: The dtypes of half precision.
 HALF_DTYPES = ("float16", "bfloat16")
 #: Ops on complex numbers, which a real argument counts as; their real results are parts of complex64.
 _SPECTRAL = ("irfft",)
-#: Ops whose value is about the dtype itself, so that double precision has nothing to say about it.
-_OF_DTYPE = ("spacing", "nextafter")
 #: Four roundings in float32, of the largest element: what is left of terms of order one that cancel inside.
 _SINGLE = 4 * 2.0**-24
 #: How often a term of a second derivative is rounded in reverse mode: its cotangent on the way, its share, the sum.
 _REVERSE_ROUNDINGS = 3
+
+
+def _step_away(x: Any, by: Any) -> Any:
+    """The number of the same dtype so many steps further from zero: bits count magnitudes."""
+    return (x.view(np.int16) + np.asarray(by, np.int16)).view(x.dtype).astype("float64")
+
+
+def _nextafter(x: Any, y: Any) -> Any:
+    """One step from x towards y; from zero to the smallest number of y's sign."""
+    x, y = np.broadcast_arrays(x, y)
+    near, far = x.astype("float64"), y.astype("float64")
+    smallest = np.copysign(_step_away(np.zeros((), x.dtype), 1), far)
+    moved = _step_away(np.array(x), np.where((far > near) == (near > 0), 1, -1))
+    return np.where(near == far, far, np.where(near == 0, smallest, moved))
+
+
+#: Ops whose value is about the dtype itself, so that double precision has nothing to say about it: by its bits.
+_OF_DTYPE: dict[str, Callable[..., Any]] = {
+    "spacing": lambda x: _step_away(np.array(x), 1) - x.astype("float64"),
+    "nextafter": _nextafter,
+}
 
 
 def half_case(case: Case, dtype: str) -> Case | None:
@@ -154,11 +175,13 @@ def _compare_values(case: Case, twin: Case, found: Sequence[Any], wanted: Sequen
     """Values against those in double precision; what carries no derivative has to be equal."""
     dtype = np.asarray(case.floats[0]).dtype
     if case.op is not None and case.op.name in _OF_DTYPE:
-        return Measurement(0.0, "")
+        exact = np.asarray(_OF_DTYPE[case.op.name](*map(np.asarray, case.args)))
+        sizes = [np.abs(x) for x in (*_as_double(found), exact)]  # NumPy's spacing of float16 has no sign
+        return compare_rounded(sizes[:1], sizes[1:], [np.zeros(exact.shape)], dtype)
     if not is_smooth(twin):
         return compare_rounded(found, wanted, [np.zeros(np.shape(w)) for w in wanted], dtype)
     smooth = [i for i, w in enumerate(wanted) if can_carry_derivative(w)]
-    spread = iter(_value_spread(twin))
+    spread = iter(_value_spread(twin, dtype))
     spreads = [next(spread) if i in smooth else np.zeros(np.shape(w)) for i, w in enumerate(wanted)]
     return max(
         (_compare_parts(f, w, s, dtype) for f, w, s in zip(found, wanted, spreads, strict=True)),
@@ -178,8 +201,36 @@ def _compare_parts(found: Any, wanted: Any, spread: Any, dtype: Any) -> Measurem
     return compare_rounded([f.real, f.imag], [w.real, w.imag], [spread, spread], dtype)
 
 
-def _value_spread(twin: Case) -> list[Any]:
-    return sensitivity(twin.function, twin.floats)
+def _value_spread(twin: Case, dtype: Any) -> list[Any]:
+    """Of arguments that are exact: what a few roundings in float32 may do, in units of one in the dtype."""
+    part = _SINGLE / (finfo(dtype).eps / 2)
+    return [part * spread for spread in sensitivity(twin.function, twin.floats)]
+
+
+def check_half_edges(case: Case) -> Measurement | None:
+    """The value in another order of memory, and at ties, infinities and NaN, which have to come out as such."""
+    if case.op is None:
+        return None
+    twin, dtype = _double_twin(case), np.asarray(case.floats[0]).dtype
+    worst = _measure_edge("other strides", reorder_memory(case), twin)
+    for name, relative in edge_cases(twin):
+        made = half_case(relative, dtype.name)
+        if made is not None:
+            worst = max(worst, _measure_edge(name, made, _double_twin(made)))
+    return worst
+
+
+def _measure_edge(name: str, case: Case, twin: Case) -> Measurement:
+    found, wanted = as_results(case.call(*case.args)), as_results(twin.call(*twin.args))
+    dtype = np.asarray(case.floats[0]).dtype
+    measured = _wrong_dtypes(found, _promised(case, wanted)) or _compare_values(case, twin, found, wanted)
+    if case.op is None or case.op.name not in _OF_DTYPE:
+        for f, w in zip(_as_double(found), _as_double(wanted), strict=True):
+            rounded = w if w.dtype.kind == "c" else _as_double([w.astype(dtype)])[0]
+            there, here = (np.where(np.isfinite(x), 0.0, x) for x in (f, rounded))
+            if not np.array_equal(there, here, equal_nan=True):
+                measured = Measurement(np.inf, f"{_format([f])}, exactly {_format([w])}")
+    return Measurement(measured.error, f"{name}: {measured.description}")
 
 
 def _push_formula(op: Op, case: Case) -> Callable[..., Any]:
@@ -390,7 +441,7 @@ def check_half_compiled(case: Case) -> Measurement | None:
 
     out, shares, tangents = jit(all_of_it)(case.floats, d.bars_of(False), d.along)
     exact = as_results(twin.function(*twin.floats))
-    spreads = _value_spread(twin)
+    spreads = _value_spread(twin, d.dtype)
     values = [_compare_parts(f, w, s, d.dtype) for f, w, s in zip(out, exact, spreads, strict=True)]
     return max(
         _wrong_dtypes(shares, [np.asarray(x).dtype for x in case.floats]) or Measurement(0.0, ""),
@@ -402,6 +453,8 @@ def check_half_compiled(case: Case) -> Measurement | None:
 
 HALF_ROLES = (
     Role("value", "the value in half precision, of the dtype promised", check_half_value, 1.0, 1.0),
+    Role("edges", "the value at ties, infinities, NaN and other strides", check_half_edges, 1.0, 1.0),
+    Role("spec", "shape and dtype inferred without computing", check_spec, 0.0, 0.0),
     Role("push", "the tangent", check_half_push, 1.0, 1.0, True),
     Role("pull", "the cotangents, in the dtypes of their arguments", check_half_pull, 1.0, 1.0, True),
     Role(

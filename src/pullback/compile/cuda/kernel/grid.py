@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ...loop_ir import Buffer, Kernel, KernelLine, Store
+from ...loop_ir import Buffer, Kernel, KernelLine, Layout, Loop, Steps, Store
 from ...schedule.arena import round_up
 from ...vocabulary import is_half
 
@@ -115,3 +115,19 @@ def shares_memory(reads: Sequence[Buffer], writes: Sequence[Buffer]) -> bool:
 
 def count_blocks(count: int, threads: int) -> int:
     return round_up(count, threads) // threads
+
+
+def alignments_inside(loop: Loop, program: Steps, alignments: Mapping[Buffer, int]) -> dict[Buffer, int]:
+    """Those of the arrays of a nested program, in every round."""
+    inner: dict[Buffer, int] = {}
+    given = [*zip(program.inputs, loop.inputs, loop.moves, strict=True)]
+    made = [*zip(program.new_outputs, loop.outputs, loop.shifts, strict=False)]
+    for buffer, layout, by in (*given, *made):
+        inner[buffer] = math.gcd(inner.get(buffer, VECTOR_BYTES), _layout_alignment(layout, by, alignments))
+    return inner
+
+
+def _layout_alignment(layout: Layout, by: int, alignments: Mapping[Buffer, int]) -> int:
+    """The alignment of an array that starts where a layout does, and advances."""
+    itemsize = layout.buffer.dtype.itemsize
+    return math.gcd(alignments.get(layout.buffer, VECTOR_BYTES), layout.offset * itemsize, by * itemsize)

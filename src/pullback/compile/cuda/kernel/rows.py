@@ -18,6 +18,8 @@ from ...vocabulary import value_dtype
 from ..words import CudaValue, c_type
 from .grid import Grid, count_blocks, is_injective
 from .points import Accumulation, write_vector
+from .row_shape import ALONG, PROCESSORS, ROWS, RowShape, choose_shape
+from .rows_ahead import RowsAhead, plan_rows_ahead
 from .sums import combine_parts, divide_sums
 from .writer import (
     FunctionLaunch,
@@ -30,16 +32,10 @@ from .writer import (
     stored_type,
 )
 
-ROWS, ALONG = range(2)
 #: Rows so few and long, or with so many lines in all, are divided among blocks, each phase a launch.
 MANY_ROWS = 64
 LONG_ROW = 1 << 15
 LONG_WORK = 1 << 17
-#: So many threads keep a GPU busy: only with more work, a thread takes several vectors of a row, at most so many.
-BUSY_THREADS = 1 << 16
-MAX_ITEMS = 8
-#: The threads of a block of warps.
-WARPS_BLOCK = 128
 #: The most copies of a line in the text of a phase that is unrolled, so that registers hold what it loads.
 MAX_UNROLLED_LINES = 1024
 #: Bytes of registers in which a thread keeps what it loads, and a block: a processor should have room for several of
@@ -53,30 +49,11 @@ SHARED_KEPT_BYTES = 220 << 10
 #: registers, so many bytes of each thread.
 HALF_SHARED_BYTES = 108 << 10
 BEYOND_BYTES = 64
-MAX_THREADS = 1024
 #: Bytes of registers for sums over the rows that a thread takes.
 MAX_SUMS_BYTES = 128
 MAX_SHARED_BYTES = 32 << 10
-#: Multiprocessors, about: so many blocks should have work.
-PROCESSORS = 132
 #: Blocks that share all rows, where they are also summed.
 SUMMING_BLOCKS = 2 * PROCESSORS
-
-
-@dataclass(frozen=True, slots=True)
-class RowShape:
-    """`threads` have a row, so many `beside` each other in a block; each takes `items` vectors of `width` elements."""
-
-    threads: int
-    beside: int
-    width: int
-    items: int
-    count: int
-    length: int
-
-    @property
-    def is_whole(self) -> bool:
-        return self.items * self.threads * self.width == self.length
 
 
 def goes_by_rows(kernel: Kernel) -> bool:
@@ -124,13 +101,17 @@ def _plan_rows(kernel: Kernel, alignments: Mapping[Buffer, int]) -> tuple[Grid, 
     size = shape.items * shape.width * sum(max(4, s.buffer.dtype.itemsize) for s in sums)
     shared = shape.beside * shape.length * max((fold_dtype(s).itemsize for s in sums), default=0)
     fits = size <= MAX_SUMS_BYTES and shared <= MAX_SHARED_BYTES
-    return None if sums and (not along or not fits or is_repeating(kernel, row, sums)) else (grid, shape)
+    if sums:
+        return (grid, shape) if along and fits and not is_repeating(kernel, row, sums) else None
+    return grid, plan_rows_ahead(shape, lambda: _RowWriter(grid, shape).find_repeated_loads()) or shape
 
 
 def _count_blocks(grid: Grid, shape: RowShape) -> int:
     """The blocks that share all rows: as many parts there are, where these are summed."""
     sums = [s for s in grid.kernel.stores if s.word]
     blocks = count_blocks(shape.count, shape.beside)
+    if shape.slots:
+        return min(blocks, PROCESSORS)
     return (sums[0].parts or min(blocks, SUMMING_BLOCKS)) if sums else blocks
 
 
@@ -138,30 +119,6 @@ def is_repeating(kernel: Kernel, axes: Sequence[int], sums: Sequence[Store]) -> 
     """Whether two elements of the row share a place of a sum."""
     extents = [kernel.extents[a] for a in axes]
     return not all(is_injective(extents, [s.strides[a] for a in axes]) for s in sums)
-
-
-def choose_shape(grid: Grid, summing: bool) -> RowShape:
-    """How rows are shared by threads: they take several vectors of a row only where there are enough of them.
-
-    Where rows are also summed, blocks are larger, for they have fewer parts of sums.
-    """
-    along = grid.groups_on(ALONG)
-    count, length = grid.size_of(grid.groups_on(ROWS)), grid.size_of(along)
-    width = grid.vector_width(along[-1]) if along else 1
-    vectors = count_blocks(length, width)
-    items = max(1, min(MAX_ITEMS, count * vectors // BUSY_THREADS))
-    wanted = max(min(32, vectors), count_blocks(vectors, items))
-    if wanted <= 32:
-        threads = 1 << (wanted - 1).bit_length()
-        beside = (2 * WARPS_BLOCK if summing else WARPS_BLOCK) // threads
-        # few rows are spread over the machine, in whole warps
-        while beside > 32 // threads and count < beside * (1 if summing else PROCESSORS):
-            beside //= 2
-    else:
-        # of two blocks, one computes while the other loads
-        most = MAX_THREADS // 2 if count >= 2 * PROCESSORS else MAX_THREADS
-        threads, beside = min(most, count_blocks(wanted, 32) * 32), 1
-    return RowShape(threads, beside, width, count_blocks(vectors, threads), count, length)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,7 +146,12 @@ class _RowWriter:
         self.row = frozenset(axis for axis in row if grid.kernel.extents[axis] != 1)
         self.phases = 1 + max([x.phase for x in grid.lines] + [s.phase for s in self.stores])
         self.kept = self._choose_kept()
+        self.ahead: RowsAhead | None = None
         self.fetched: set[int] = set()
+        if shape.slots:
+            (row_kept,) = self.kept
+            self.ahead = RowsAhead(self.writer, grid, shape, row_kept.load, row_kept.name)
+            self.fetched.add(id(row_kept.load))
         self.sums = {id(s): (s, self.writer.name("t")) for s in self.stores if s.word}
         self.blocks = _count_blocks(grid, shape)
         size, several = self.blocks * shape.length, self.blocks > 1
@@ -197,16 +159,21 @@ class _RowWriter:
         self.partial = [s.buffer if s.parts > 1 else Buffer("scratch", size, fold_dtype(s)) for s in stores]
 
     def render(self) -> FunctionLaunch:
-        shape, writer = self.shape, self.writer
+        shape, writer, ahead = self.shape, self.writer, self.ahead
         split, at = writer.split_counter(self.grid.groups_on(ROWS), "row")
-        kept = [f"{self._vector_type(x)} {x.name}[{x.items}];" for x in self.kept if x.items]
-        shared_bytes = sum(self._row_bytes(x.load, x.items) for x in self.kept if x.place)
         known: Known = {}
-        phases = [text for phase in range(self.phases) for text in self._phase(phase, known, at)]
-        inner = [*self._row_text("first" if self.sums else f"(I)blockIdx.x * {shape.beside}"), *split, *kept, *phases]
-        body = self._loop_over_rows(inner) if self.sums else inner
-        if shared_bytes:
-            body = ["extern __shared__ Vec<double, 2> kept[];", *body]
+        if ahead is not None:
+            before, shared_bytes = ahead.declare(self.blocks), ahead.shared_bytes
+            first, *others = [self._phase(phase, known, at) for phase in range(self.phases)]
+            phases = [*ahead.take(), *first, *ahead.refill(self.blocks), *itertools.chain(*others)]
+        else:
+            kept = [f"{self._vector_type(x)} {x.name}[{x.items}];" for x in self.kept if x.items]
+            phases = [*kept, *(text for phase in range(self.phases) for text in self._phase(phase, known, at))]
+            shared_bytes = sum(self._row_bytes(x.load, x.items) for x in self.kept if x.place)
+            before = ["extern __shared__ Vec<double, 2> kept[];"] if shared_bytes else []
+        loops = bool(self.sums or ahead)
+        inner = [*self._row_text("first" if loops else f"(I)blockIdx.x * {shape.beside}"), *split, *phases]
+        body = [*before, *(self._loop_over_rows(inner) if loops else inner)]
         return replace(writer.finish(body, (self.blocks, 1), (shape.threads, shape.beside)), shared_bytes=shared_bytes)
 
     @property
@@ -228,8 +195,10 @@ class _RowWriter:
     def _loop_over_rows(self, inner: Sequence[str]) -> list[str]:
         """Rows that a thread takes one after the other, with the sums of its elements; then these are stored."""
         shape, each = self.shape, self.shape.items * self.shape.width
-        widest = max(max(4, s.buffer.dtype.itemsize) for s, _ in self.sums.values())
-        body = [f"__shared__ double shared[{count_blocks(shape.beside * shape.length * widest, 8)}];"]
+        body: list[str] = []
+        if self.sums:
+            widest = max(max(4, s.buffer.dtype.itemsize) for s, _ in self.sums.values())
+            body.append(f"__shared__ double shared[{count_blocks(shape.beside * shape.length * widest, 8)}];")
         for store, name in self.sums.values():
             start = start_text(store)
             body.append(f"{accumulator_type(store)} {name}[{each}] = {{{', '.join([start] * each)}}};")
@@ -267,15 +236,6 @@ class _RowWriter:
             "}",
         ]
 
-    def _element(self, item: int | str) -> str:
-        """The first element of a thread's vector."""
-        shape = self.shape
-        return (
-            f"((I){item} * {shape.threads} + threadIdx.x) * {shape.width}"
-            if item
-            else f"(I)threadIdx.x * {shape.width}"
-        )
-
     # What happens in a phase
 
     def varies(self, line: KernelLine) -> bool:
@@ -300,7 +260,7 @@ class _RowWriter:
         """Lines that differ along the row, and are computed in a phase."""
         return [x for x in self.writer.needed_lines(self._targets(phase), self._fold_values()) if self.varies(x)]
 
-    def _repeated_loads(self) -> list[KernelLine]:
+    def find_repeated_loads(self) -> list[KernelLine]:
         """Loads along the row that several phases need; of a vector, with neighbours in memory."""
         uses: dict[int, int] = {}
         for line in (x for phase in range(self.phases) for x in self._lines_along(phase) if x.kind == "load"):
@@ -314,11 +274,13 @@ class _RowWriter:
         has written itself.
         """
         each, shape = self.shape.items * self.shape.width, self.shape
+        if shape.slots:
+            return [_Kept(x, self._find_successor(x), "k0", shape.items) for x in self.find_repeated_loads()]
         unrolls = sum(len(self._lines_along(phase)) for phase in range(self.phases)) * each <= MAX_UNROLLED_LINES
         room = min(KEPT_BYTES, BLOCK_KEPT_BYTES // (shape.threads * shape.beside)) if unrolls else 0
         found: list[_Kept] = []
         taken = 0
-        for line in self._repeated_loads():
+        for line in self.find_repeated_loads():
             size, kind = each * max(4, line.dtype.itemsize), stored_type(line)
             if size <= room:
                 room -= size
@@ -405,19 +367,20 @@ class _RowWriter:
         """The loop of a thread over its vectors of the row: first those that registers keep, where others are kept in
         shared memory.
         """
+        shape = self.shape
         needed = {id(x) for x in self.writer.needed_lines(targets, known)}
-        ends = sorted({0, self.shape.items, *(x.items for x in self.kept)})
+        ends = sorted({0, shape.items, *(x.items for x in self.kept)})
         body: list[str] = []
         for first, last in itertools.pairwise(ends):
             text = self._items_text(phase, targets, totals, known, at, first, needed)
-            if self.shape.items == 1:
-                body += ["{", f"  const I j = {self._element(0)};", *("  " + x for x in text), "}"]
+            if shape.items == 1:
+                body += ["{", f"  const I j = {shape.element(0)};", *("  " + x for x in text), "}"]
                 continue
             is_unrolled = self.sums or any(x.items > first for x in self.kept)
             body += [
                 "#pragma unroll" if is_unrolled else f"#pragma unroll {self._unroll(phase)}",
                 f"for (int item = {first}; item < {last}; ++item) {{",
-                f"  const I j = {self._element('item')};",
+                f"  const I j = {shape.element('item')};",
                 *("  " + x for x in text),
                 "}",
             ]
@@ -462,7 +425,7 @@ class _RowWriter:
         plain = [s for s in stores if not s.word]
         text = write_vector(writer, group, shape.width, {**at, **further}, targets, plain, inner, folds, held, kept)
         text = [*head, *text, *tail]
-        guards = [*(["owns"] if self.is_guarded else []), *([] if shape.is_whole else [f"j < {shape.length}"])]
+        guards = [*(["owns"] if self.is_guarded else []), *filter(None, [shape.guard("j", item)])]
         guarded = [f"if ({' && '.join(guards)}) {{", *("  " + x for x in text), "}"] if guards else text
         return [*split, *guarded]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...loop_ir import Buffer, KernelLine, Store
-from ...vocabulary import half_dtype, is_half, value_dtype
+from ...vocabulary import half_dtype, is_narrow, value_dtype
 from ..launch_plan import new_status
 from ..words import CudaValue, CudaWords, c_type, identity_number, number_text
 from .grid import Access, Grid, shares_memory
@@ -23,9 +23,9 @@ Known = dict[int, CudaValue]
 
 @dataclass(frozen=True, slots=True)
 class FunctionLaunch:
-    """A function's parameters and body, the buffers that its parameters point to, and its sizes. If it is `wide`, a
-    thread has all the registers it can use, for loads under way, though fewer threads run at once. `shared_bytes` are
-    those of shared memory beside what the body declares.
+    """A function's parameters and body, the buffers that its parameters point to, and its sizes. A multiprocessor has
+    room for `at_once` blocks: if 1, a thread has all the registers it can use, for loads under way; 0: as the compiler
+    likes. `shared_bytes` are those of shared memory beside what the body declares.
     """
 
     parameters: tuple[str, ...]
@@ -33,13 +33,13 @@ class FunctionLaunch:
     buffers: tuple[Buffer, ...]
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
-    wide: bool = False
+    at_once: int = 0
     shared_bytes: int = 0
 
     @property
     def text(self) -> str:
         """The function; `NAME` stands for its name."""
-        bounds = f"__launch_bounds__({math.prod(self.block)}{', 1' if self.wide else ''})"
+        bounds = f"__launch_bounds__({math.prod(self.block)}{f', {self.at_once}' if self.at_once else ''})"
         return f'extern "C" __global__ void {bounds} NAME({", ".join(self.parameters)}) {{\n  {self.body}\n}}\n'
 
 
@@ -158,7 +158,7 @@ class FunctionWriter:
         read = self.place if line.buffer.counts else self.address
         # memory of no elements has no address that could be read
         text = read(line, at, places) if all(n for _, n in line.places) else "0"
-        widened = "(float)" if is_half(line.buffer.dtype) else ""
+        widened = "(float)" if is_narrow(line.buffer.dtype) else ""
         return words.assign(f"{inside} ? {widened}{text} : 0", line.dtype)
 
     # Stores

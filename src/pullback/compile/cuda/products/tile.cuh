@@ -1,7 +1,7 @@
 // Matrix products by tiles. A block computes ROWS by COLUMNS elements of one matrix of the batch and hands each of them
 // to `store(z, m, n, value)`. Elements of the arguments come from `left(z, m, k)` and `right(z, k, n)`, asked only within
 // the sizes, so that any strides, guards and functions of the arguments are theirs to say. Sums have one fixed order.
-// Threads of the block beyond those of the tile must have returned: barriers wait for threads that still run.
+// Threads of the block beyond those of the tile take no part.
 
 template <int M_, int N_, int K_> struct Sizes { static constexpr int M = M_, N = N_, K = K_; };
 
@@ -301,7 +301,7 @@ __device__ __forceinline__ void panel_tile_(
   for (int c = 0; c < CHUNKS; ++c) {
     await_copies_<0>();
     // all have what all copied, and are done with what is copied over next
-    __syncthreads();
+    barrier_<T::THREADS>();
     if (c + 1 < CHUNKS) fetch(c + 1);
     const float* const panel = shared + c % 2 * STAGE;
     #pragma unroll
@@ -401,7 +401,7 @@ __device__ __forceinline__ void tensor_tile_(
         #pragma unroll
         for (int e = 0; e < 4; ++e)
           shared[wk * PART + (own_row + T::row(i, e / 2, lane / 4)) * STEP + own_column + T::column(j, lane % 4 * 2 + e % 2)] = sum[i][j][e];
-    __syncthreads();
+    barrier_<T::THREADS>();
     for (int e = threadIdx.x; e < T::ROWS * T::COLUMNS; e += T::THREADS) {
       const int m = e / T::COLUMNS, n = e % T::COLUMNS;
       float total = shared[m * STEP + n];
@@ -435,7 +435,7 @@ __device__ __forceinline__ void plain_tile_(
       const int n = RIGHT_BY_K ? e / CHUNK : e % COLUMNS, k = RIGHT_BY_K ? e % CHUNK : e / COLUMNS;
       b[k * (COLUMNS + 1) + n] = column + n < S::N && k0 + k < S::K ? (T)right(z, k0 + k, column + n) : (T)0;
     }
-    __syncthreads();
+    barrier_<256>();
     #pragma unroll
     for (int k = 0; k < CHUNK; ++k)
       #pragma unroll
@@ -443,7 +443,7 @@ __device__ __forceinline__ void plain_tile_(
         #pragma unroll
         for (int j = 0; j < C; ++j)
           sum[i][j] = fma(a[k * (ROWS + 1) + y + 16 * i], b[k * (COLUMNS + 1) + x + 16 * j], sum[i][j]);
-    __syncthreads();
+    barrier_<256>();
   }
   #pragma unroll
   for (int i = 0; i < R; ++i)

@@ -1,4 +1,4 @@
-"""Matrix products by tiles of our own, in CUDA C, with what follows computed in registers (`tile.cuh` has the tiles).
+"""Matrix products by tiles of our own, in CUDA C, with what follows computed in registers (`*.cuh` have the tiles).
 
 A tile ends in a kernel over the product's elements: the lines of a kernel that would have read the product from memory,
 or, where there is none, a store of `alpha * product + beta * out`.
@@ -6,8 +6,6 @@ or, where there is none, a store of `alpha * product + beta * out`.
 
 from __future__ import annotations
 
-import functools
-import importlib.resources
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -28,86 +26,6 @@ from ...vocabulary import value_dtype
 from ..kernel.grid import VECTOR_BYTES, Grid
 from ..kernel.writer import FunctionLaunch, FunctionWriter
 from ..words import c_type
-
-#: Machine instructions of the tensor cores, which an emulator replaces: `a` and `b` in tf32 or a half type, `c` is
-#: added to; and of copies to shared memory that go on while the thread does, zeros for what is not `inside`, in groups
-#: of which the last may be awaited `LATER`. Machines that have none of this kind exchange numbers between lanes and
-#: multiply them as they are.
-INSTRUCTIONS = """
-// ptx
-#if __CUDA_ARCH__ >= 800
-__device__ __forceinline__ unsigned tf32_(const float x) {
-  unsigned found;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(found) : "f"(x));
-  return found;
-}
-__device__ __forceinline__ void mma_(float* c, const unsigned* a, const unsigned* b) {
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-__device__ __forceinline__ void mma_(float* c, const unsigned* a, const unsigned* b, bfloat16_) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-__device__ __forceinline__ void mma_(float* c, const unsigned* a, const unsigned* b, float16_) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-template <int WIDTH> __device__ __forceinline__ void copy_async_(float* to, const float* from, const bool inside) {
-  const unsigned place = (unsigned)__cvta_generic_to_shared(to);
-  if (WIDTH == 4)
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(inside ? 16 : 0));
-  else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(place), "l"(from), "r"(inside ? 4 : 0));
-}
-__device__ __forceinline__ void end_copies_() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int LATER> __device__ __forceinline__ void await_copies_() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
-}
-#else
-__device__ __forceinline__ unsigned tf32_(const float x) { return __float_as_uint(x); }
-__device__ __forceinline__ void mma_(float* c, const unsigned* a, const unsigned* b) {
-  const int lane = threadIdx.x % 32;
-  for (int k = 0; k < 8; ++k)
-    for (int e = 0; e < 4; ++e) {
-      const unsigned low = __shfl_sync(~0u, a[k / 4 * 2], lane / 4 * 4 + k % 4);
-      const unsigned high = __shfl_sync(~0u, a[k / 4 * 2 + 1], lane / 4 * 4 + k % 4);
-      const unsigned other = __shfl_sync(~0u, b[k / 4], (lane % 4 * 2 + e % 2) * 4 + k % 4);
-      c[e] = fmaf(__uint_as_float(e / 2 ? high : low), __uint_as_float(other), c[e]);
-    }
-}
-template <class E> __device__ __forceinline__ float half_of_(const unsigned two, const int k) {
-  E x;
-  x.bits = two >> k % 2 * 16;
-  return x;
-}
-template <class E> __device__ __forceinline__ void mma_(float* c, const unsigned* a, const unsigned* b, E) {
-  const int lane = threadIdx.x % 32;
-  for (int k = 0; k < 16; ++k)
-    for (int e = 0; e < 4; ++e) {
-      const unsigned low = __shfl_sync(~0u, a[k / 8 * 2], lane / 4 * 4 + k % 8 / 2);
-      const unsigned high = __shfl_sync(~0u, a[k / 8 * 2 + 1], lane / 4 * 4 + k % 8 / 2);
-      const unsigned other = __shfl_sync(~0u, b[k / 8], (lane % 4 * 2 + e % 2) * 4 + k % 8 / 2);
-      c[e] = fmaf(half_of_<E>(e / 2 ? high : low, k), half_of_<E>(other, k), c[e]);
-    }
-}
-template <int WIDTH> __device__ __forceinline__ void copy_async_(float* to, const float* from, const bool inside) {
-  for (int i = 0; i < WIDTH; ++i) to[i] = inside ? from[i] : 0.0f;
-}
-__device__ __forceinline__ void end_copies_() {}
-template <int LATER> __device__ __forceinline__ void await_copies_() {}
-#endif
-// end of ptx
-""".lstrip()
-
-
-@functools.cache
-def tiles_text() -> str:
-    """The device functions that the text of a tile calls, after the preamble of all modules and `INSTRUCTIONS`."""
-    return importlib.resources.files(__package__).joinpath("tile.cuh").read_text()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +59,7 @@ class TensorShape:
 @dataclass(frozen=True, slots=True)
 class PanelShape:
     """The same with arguments that pass through shared memory, for large products; no warps share K. `high` is even
-    and `wide` a multiple of four.
+    unless the left argument has its neighbours along K, and `wide` a multiple of four.
     """
 
     high: int
@@ -190,7 +108,35 @@ class PlainShape:
         return 16 * (self.rows + self.columns + 2)
 
 
-TileShape = TensorShape | PanelShape | PlainShape
+@dataclass(frozen=True, slots=True)
+class DirectShape:
+    """Without tiles, for the smallest products: each of so many threads has one element."""
+
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupShape:
+    """For large products of float32: each group of four warps has 64 rows of so many columns."""
+
+    columns: int
+    groups: int
+
+    @property
+    def rows(self) -> int:
+        return 64 * self.groups
+
+    @property
+    def threads(self) -> int:
+        return 128 * self.groups
+
+    def count_shared_bytes(self, digits: int) -> int:
+        """Three pieces of the left argument, two of the right one in its parts."""
+        parts = 2 if digits == 3 else 1
+        return 4 * CHUNK * (3 * self.rows + 2 * parts * self.columns)
+
+
+TileShape = TensorShape | PanelShape | GroupShape | PlainShape
 #: What passes through shared memory at once along K.
 CHUNK = 32
 NO_ALIGNMENTS: Mapping[Buffer, int] = {}
@@ -232,7 +178,11 @@ def scale_line(x: KernelLine, factor: float) -> KernelLine:
 
 
 def render_tile(
-    product: Product, tail: Tail, shape: TileShape, digits: int, alignments: Mapping[Buffer, int] = NO_ALIGNMENTS
+    product: Product,
+    tail: Tail,
+    shape: TileShape | DirectShape,
+    digits: int,
+    alignments: Mapping[Buffer, int] = NO_ALIGNMENTS,
 ) -> FunctionLaunch:
     """A product and its tail as one function; `digits` 3: at float32 accuracy, 1: in tf32. `alignments` are those of
     buffers that may not start at a multiple of `VECTOR_BYTES`.
@@ -248,24 +198,55 @@ def render_tile(
     stores = tail.kernel.stores
     known: dict[int, Any] = {}
     text = [*_load_texts("left", left, writer), *_load_texts("right", right, writer)]
-    call, operands = _call_text(shape, product, (left, right), element, digits, alignments)
-    if "load_left" in operands:
-        text += [_vector_text("load_left", left, writer), _vector_text("load_right", right, writer)]
-    if isinstance(shape, PanelShape):
-        text.append(f"const auto order = [=](const int c) {{ return {_order_of_pieces(left)}; }};")
-        froms = (_operand_text("left", left, writer), _operand_text("right", right, writer))
-        operands = ", ".join(("left", "right", *froms, "order"))
     body = writer.compute([x for s in stores for x in (s.line, *s.args)], known, at, {id(tail.load): "product"})
     body += [x for s in stores for x in writer.store(s, known, at)]
-    text += [
+    store = [
         f"const auto store = [=](const int z, const int m, const int n, const {element} product) {{",
         *("  " + line for line in (*split, *body)),
         "};",
+    ]
+    if isinstance(shape, DirectShape):
+        return writer.finish(
+            [*text, *store, *_direct_text(product, element, shape)], _direct_grid(product, shape), (shape.threads, 1)
+        )
+    call, operands = _call_text(shape, product, (left, right), element, digits, alignments)
+    if "load_left" in operands:
+        text += [_vector_text("load_left", left, writer), _vector_text("load_right", right, writer)]
+    if isinstance(shape, (PanelShape, GroupShape)):
+        text.append(f"const auto order = [=](const int c) {{ return {_order_of_pieces(left)}; }};")
+        froms = (_operand_text("left", left, writer), _operand_text("right", right, writer))
+        operands = ", ".join(("left", "right", *froms, "order"))
+    text += [
+        *store,
+    ]
+    blocks = product.count * -(-rows // shape.rows) * -(-columns // shape.columns)
+    if isinstance(shape, GroupShape):
+        text += ["extern __shared__ GroupMemory groups[];", f"{call}(blockIdx.x, groups[0].v, {operands}, store);"]
+        found = writer.finish(text, (blocks, 1), (shape.threads, 1))
+        return replace(found, at_once=2, shared_bytes=shape.count_shared_bytes(digits))
+    text += [
         f"__shared__ __align__(16) {element} shared[{shape.shared_elements}];",
         f"{call}(blockIdx.x, shared, {operands}, store);",
     ]
-    blocks = product.count * -(-rows // shape.rows) * -(-columns // shape.columns)
-    return replace(writer.finish(text, (blocks, 1), (shape.threads, 1)), wide=True)
+    return replace(writer.finish(text, (blocks, 1), (shape.threads, 1)), at_once=1)
+
+
+def _direct_grid(product: Product, shape: DirectShape) -> tuple[int, int]:
+    return -(-product.out.size // shape.threads), 1
+
+
+def _direct_text(product: Product, element: str, shape: DirectShape) -> list[str]:
+    rows, columns = product.out.shape[-2:]
+    return [
+        f"const int e = blockIdx.x * {shape.threads} + threadIdx.x;",
+        f"if (e >= {product.out.size}) return;",
+        f"const int z = e / {rows * columns}, m = e / {columns} % {rows}, n = e % {columns};",
+        f"{element} total = 0;",
+        "#pragma unroll 8",
+        f"for (int k = 0; k < {product.depth}; ++k)",
+        f"  total = fma(({element})left(z, m, k), ({element})right(z, k, n), total);",
+        "store(z, m, n, total);",
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +299,11 @@ def _matrices_of(product: Product) -> tuple[_Matrix, _Matrix]:
     return _Matrix(left, *ends, "mk"), _Matrix(right, *others, "kn")
 
 
+def is_left_by_k(product: Product) -> bool:
+    """Whether neighbours of the left argument along K are nearest in memory."""
+    return _matrices_of(product)[0].is_by_k
+
+
 def _reach(matrix: Layout) -> int:
     """The farthest element."""
     return matrix.offset + sum(abs(s) * max(n - 1, 0) for s, n in zip(matrix.strides, matrix.shape, strict=True))
@@ -348,9 +334,11 @@ def _call_text(
     if isinstance(shape, PlainShape):
         return f"plain_tile_<{element}, {extents}, {shape.high}, {shape.wide}, {by_k}>", "left, right"
     has_vectors = [_has_vectors(x, alignments) for x in matrices]
+    widths = ", ".join("4" if flag else "1" for flag in has_vectors)
+    if isinstance(shape, GroupShape):
+        return f"group_tile_<{extents}, GroupShape<{shape.columns}, {shape.groups}, {digits}, {by_k}, {widths}>>", ""
     numbers = ", ".join(map(str, (shape.high, shape.wide, *shape.warps, digits)))
     if isinstance(shape, PanelShape):
-        widths = ", ".join("4" if flag else "1" for flag in has_vectors)
         return f"panel_tile_<{extents}, PanelShape<{numbers}, {by_k}, {widths}>>", ""
     vectors = (shape.high, shape.wide) == (2, 4) and all(has_vectors)
     stored = c_type(product.left.buffer.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ...loop_ir import Buffer, Layout, Loop, Steps
@@ -10,12 +11,14 @@ from ...loop_ir import Buffer, Layout, Loop, Steps
 NUMBER_BYTES = 64
 #: Bytes that nested loops have for the truth of their conditions, one piece for each depth.
 FLAG_BYTES, _FLAG_STEP = 1024, 16
+#: Those of the counter of blocks.
+COUNTER_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
     """The addresses of a program's arguments and results (`own`), and where the rest of its memory starts: the arena,
-    the scratch area, the status word, the constants, and flags of loops.
+    the scratch area, the status word, the constants, flags of loops, and the counter of blocks.
     """
 
     own: dict[Buffer, int]
@@ -25,6 +28,7 @@ class Addresses:
     status: int
     flags: int
     workspace: int
+    counter: int = 0
 
     def of(self, buffer: Buffer) -> int:
         if buffer.kind == "arena":
@@ -33,6 +37,8 @@ class Addresses:
             return self.scratch + buffer.offset
         if buffer.kind == "constant":
             return self.constants[buffer]
+        if buffer.kind == "counter":
+            return self.counter
         return self.status + buffer.offset if buffer.kind == "status" else self.own[buffer]
 
     def start_of(self, layout: Layout, by: int = 0) -> int:
@@ -51,3 +57,7 @@ class Addresses:
         if loop.kind == "repeat" and program is loop.programs[0]:
             own[program.new_outputs[0]] = flags
         return replace(self, own=own, arena=self.arena + nested, flags=flags + _FLAG_STEP)
+
+    def with_places(self, places: Mapping[Buffer, int]) -> Addresses:
+        """The same with some arrays elsewhere."""
+        return replace(self, own={**self.own, **places})

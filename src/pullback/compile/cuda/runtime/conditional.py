@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 #: What is done on a stream.
 Issue = Callable[[int], None]
 
-#: A condition is set by a launch before its node; that of a loop, at the end of each round too.
+#: A condition is set by a launch before its node; that of a loop, at the end of each round too. Rows of a chunk are
+#: copied from and to addresses that advance with its number.
 SETTERS = """
 extern "C" __device__ void cudaGraphSetConditional(unsigned long long condition, unsigned value);
 extern "C" __global__ void set_while(unsigned long long condition, const bool* holds, long long* rounds,
@@ -28,7 +29,25 @@ extern "C" __global__ void set_branch(unsigned long long condition, const long l
   if (!exists) *status = 1;
   cudaGraphSetConditional(condition, exists ? (unsigned)*number : (unsigned)count);
 }
+extern "C" __global__ void set_count(unsigned long long condition, long long* number, unsigned long long count,
+                                     unsigned long long first) {
+  *number = first ? 0 : *number + 1;
+  cudaGraphSetConditional(condition, *number < (long long)count);
+}
+template <class T> __device__ void copy_(const char* from, char* to, unsigned long long bytes) {
+  const unsigned long long first = blockIdx.x * 256ull + threadIdx.x, by = gridDim.x * 256ull;
+  for (unsigned long long i = first; i < bytes / sizeof(T); i += by) ((T*)to)[i] = ((const T*)from)[i];
+}
+extern "C" __global__ void copy_rows(const char* from, long long from_step, char* to, long long to_step,
+                                     unsigned long long bytes, const long long* number) {
+  from += *number * from_step, to += *number * to_step;
+  const unsigned long long all = (unsigned long long)from | (unsigned long long)to | bytes;
+  if (all % 16 == 0) copy_<uint4>(from, to, bytes);
+  else if (all % 4 == 0) copy_<unsigned>(from, to, bytes);
+  else copy_<char>(from, to, bytes);
+}
 """
+_NAMES = ("set_while", "set_branch", "set_count", "copy_rows")
 
 #: The first versions of the driver whose graphs can have these loops (see `Loop.kind`).
 _VERSIONS = {"repeat": 12040, "branch": 12080}
@@ -64,6 +83,21 @@ def add_branch(driver: Driver, ways: Sequence[Issue], number: int, status: int, 
     pointers = [condition, number, len(ways), status]
     driver.launch(driver.find_setter("set_branch"), _ONE, _ONE, 0, pointers, stream)
     driver.add_conditional(condition, "branch", ways)
+
+
+def add_count(driver: Driver, body: Issue, number: int, count: int, stream: int) -> None:
+    """A loop of so many rounds in the graph that a stream captures; the number of each is at an address."""
+    condition = driver.new_condition()
+
+    def decide(stream: int, first: int) -> None:
+        driver.launch(driver.find_setter("set_count"), _ONE, _ONE, 0, [condition, number, count, first], stream)
+
+    def run_round(stream: int) -> None:
+        body(stream)
+        decide(stream, 0)
+
+    decide(stream, 1)
+    driver.add_conditional(condition, "repeat", [run_round])
 
 
 class _ConditionalParameters(ctypes.Structure):
@@ -118,7 +152,7 @@ class ConditionalNodes:
             # the driver has the function that sets a condition, and links it to code that is relocatable
             cubin, _ = compile_cubin(SETTERS, driver.architecture, fast=False, more=("-rdc=true",))
             driver.check(driver.slow.cuModuleLoadData(ctypes.byref(module), cubin))
-            self._setters = {n: driver.find_function({n: module}, n, 0) for n in ("set_while", "set_branch")}
+            self._setters = {n: driver.find_function({n: module}, n, 0) for n in _NAMES}
         return self._setters[name]
 
     def new_condition(self) -> int:

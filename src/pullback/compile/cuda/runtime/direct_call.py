@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import operator
-import weakref
 from collections.abc import Callable, Sequence
-from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ....arrays.spec import make_spec
 from ....arrays.tensor import Tensor, wrap
-from ...target import ARRAY, ARRAYS, CONSTANT, RECORDED, TRACKED, UNTRACKED
+from ...target import ARRAY, ARRAYS, CONSTANT, RECORDED, SAVED_ARRAYS, TRACKED, UNTRACKED
+from .copies import copy_contiguous
+from .repeated_call import RepeatedCall
 
 if TYPE_CHECKING:
     from .runner import CudaRunner
@@ -22,31 +22,46 @@ _SHAPE = operator.attrgetter("shape")
 
 def make_direct_call(runner: CudaRunner, takes: int, results: int, marks: bytes) -> Callable[..., Any]:
     """A function of inputs, as `DirectCalls.make_call` describes it."""
+    if takes == SAVED_ARRAYS:
+        return _make_call_on_saved(runner)
     read = _make_reader(runner, takes, marks)
-    count, device, run = len(runner.specs), runner.device_id, runner.call
+    count, device, run, run_again = len(runner.specs), runner.device_id, runner.call, runner.call_again
     shapes = [s.shape for s in runner.specs]
     order = runner.order if runner.donated else None
     out_specs = [make_spec(s.shape, s.dtype, s.device) for s in runner.compilation.out_specs]
-    current_device, can_repeat, records = runner.cupy.cuda.runtime.getDevice, not runner.numbers, takes == RECORDED
-    # arrays of two calls in a row, weakly, and their addresses: of the same ones only the shape can have changed
-    last: tuple[list[Any], list[Any]] = [], []
+    runtime, can_repeat, records = runner.cupy.cuda.runtime, not runner.numbers, takes == RECORDED
+    current_device, has_other_devices = runtime.getDevice, runtime.getDeviceCount() > 1
+    # what can be undone is launched before the shapes are looked at
+    looks_first = order is not None or bool(runner.has_status)
+    repeated, before = RepeatedCall((), []), None
+    repeated.ids = None
+
+    def call_again(known: RepeatedCall, inputs: Sequence[Any]) -> Any:
+        """A call with the arrays of the last one, of which only the shape can have changed."""
+        if has_other_devices and current_device() != device:
+            return False
+        if looks_first and list(map(_SHAPE, inputs)) != shapes:
+            return False
+        outs = run_again(known)
+        if outs is None or (not looks_first and list(map(_SHAPE, inputs)) != shapes):
+            return False
+        return outs if order is None else [inputs[i] if i >= 0 else outs[~i] for i in order]
 
     def call(*inputs: Any) -> Any:
-        nonlocal last
+        nonlocal repeated, before
+        ids, known = tuple(map(id, inputs)), repeated
+        if ids == known.ids:
+            return call_again(known, inputs)
         if len(inputs) != count or current_device() != device:
             return False
-        references, addresses = last
-        if references and all(map(is_, inputs, [r() for r in references])):
-            outs = run(addresses.copy()) if list(map(_SHAPE, inputs)) == shapes else None
-            if outs is None:
-                return False
-            return outs if order is None else [inputs[i] if i >= 0 else outs[~i] for i in order]
         found = read(inputs)
         if type(found) is not tuple:
             return found
-        arrays, pointers, has_tensors = found
-        if can_repeat and not has_tensors:
-            last = [weakref.ref(x) for x in arrays] if pointers == addresses else [], pointers.copy()
+        arrays, pointers, has_tensors, is_copied = found
+        if can_repeat and not has_tensors and not is_copied:
+            if ids == before:
+                repeated = RepeatedCall(arrays, pointers.copy())
+            before = ids
         outs = run(pointers)
         if outs is None:
             return False
@@ -61,18 +76,45 @@ def make_direct_call(runner: CudaRunner, takes: int, results: int, marks: bytes)
     return call
 
 
+def _make_call_on_saved(runner: CudaRunner) -> Callable[..., Any]:
+    """A call on arrays whose specs are known: only how they lie is looked at."""
+    ndarray, device, run = runner.cupy.ndarray, runner.device_id, runner.call
+    contiguous, current_device = _contiguity_of(ndarray), runner.cupy.cuda.runtime.getDevice
+
+    def call(*inputs: Any) -> Any:
+        if current_device() != device:
+            return False
+        pointers: list[Any] = []
+        copies = []
+        for x in inputs:
+            if type(x) is not ndarray:
+                if type(x) is not np.ndarray:
+                    return False
+                pointers.append(x.tobytes())
+                continue
+            if (pointer := x.data.ptr) & 15 or not contiguous(x):
+                copies.append(x := copy_contiguous(x))  # they live until the call is in the queue of its stream
+                pointer = x.data.ptr
+            pointers.append(pointer)
+        outs = run(pointers)
+        return False if outs is None else outs
+
+    return call
+
+
 def _make_reader(runner: CudaRunner, takes: int, marks: bytes) -> Callable[[Sequence[Any]], Any]:
-    """A function that returns the arrays of inputs, their addresses (of numbers of the host, their bytes) and whether
-    any is a tensor; or what the call returns if they are not what it takes.
+    """A function that returns the arrays of inputs, their addresses (of numbers of the host, their bytes), whether any
+    is a tensor and whether any was copied, as views with gaps are unless they are to be overwritten; or what the call
+    returns if they are not what it takes.
     """
     ndarray, device = runner.cupy.ndarray, runner.device_id
     contiguous = _contiguity_of(ndarray)
     specs = [make_spec(s.shape, s.dtype, s.device) for s in runner.specs]
     wanted = [(spec, spec.shape, spec.dtype, spec.device == "cpu") for spec in specs]
-    pattern = marks if takes == RECORDED else None
+    pattern, written = marks if takes == RECORDED else None, frozenset(runner.written)
 
     def read(inputs: Sequence[Any]) -> Any:
-        arrays, pointers, has_tensors, i = [], [], False, 0
+        arrays, pointers, has_tensors, is_copied, i = [], [], False, False, 0
         for x in inputs:
             spec, shape, dtype, is_of_host = wanted[i]
             known, mark = False, ARRAY
@@ -95,9 +137,12 @@ def _make_reader(runner: CudaRunner, takes: int, marks: bytes) -> Callable[[Sequ
             if not known and (is_of_host or x.shape != shape or x.dtype != dtype or data.device_id != device):
                 return False
             if (pointer := data.ptr) & 15 or not contiguous(x):
-                return False
+                if i - 1 in written:
+                    return False
+                arrays[-1] = x = copy_contiguous(x)
+                pointer, is_copied = x.data.ptr, True
             pointers.append(pointer)
-        return arrays, pointers, has_tensors
+        return arrays, pointers, has_tensors, is_copied
 
     return read
 

@@ -53,6 +53,7 @@ class Driver(Protocol):
 
     #: What compiled code and measured times hold for.
     architecture: str
+    capability: tuple[int, int]
     machine: str
     #: The stream that `capture` gives to what it captures.
     capture_stream: int
@@ -164,6 +165,10 @@ class LaunchNode(NamedTuple):
     pointers: tuple[int, ...]
 
 
+#: Machines with instructions that no later one has, and the name under which the compiler knows those.
+_OWN_ARCHITECTURES = {"sm_90": "sm_90a"}
+
+
 class CudaDriver:
     """The `Driver` of a machine with CUDA: its library by ctypes, and CuPy for memory, streams and NVRTC."""
 
@@ -176,6 +181,7 @@ class CudaDriver:
         with cupy.cuda.Device(device):
             cupy.cuda.runtime.free(0)  # makes the device's context
             facts = cupy.cuda.runtime.getDeviceProperties(device)
+            self.capability = facts["major"], facts["minor"]
             self.architecture = f"sm_{facts['major']}{facts['minor']}"
             self.machine = f"{facts['name'].decode()}, {self.architecture}"
             handle = ctypes.c_void_p()
@@ -207,7 +213,7 @@ class CudaDriver:
         self.cupy.cuda.runtime.free(0)
 
     def load_module(self, text: str, fast: bool) -> tuple[Any, str]:
-        parts, source = compile_parts(text, self.architecture, fast)
+        parts, source = compile_parts(text, _OWN_ARCHITECTURES.get(self.architecture, self.architecture), fast)
         modules: dict[str, ctypes.c_void_p] = {}
         for names, cubin in parts:
             module = ctypes.c_void_p()

@@ -11,13 +11,23 @@ import numpy as np
 
 from ....errors import IndexingError
 from ...loop_ir import Buffer, Loop, Steps
-from ..launch_plan import Action, Choice, CudaCode, HostCall, Launch, LaunchPlan, LibraryProduct, NestedPlans
+from ..launch_plan import (
+    Action,
+    Choice,
+    Chunks,
+    CudaCode,
+    HostCall,
+    Launch,
+    LaunchPlan,
+    LibraryProduct,
+    NestedPlans,
+    count_launches,
+)
 from .addresses import Addresses
-from .conditional import Issue, add_branch, add_while
+from .chunks import add_copy, copy_rows, find_rows
+from .conditional import Issue, add_branch, add_count, add_while
 from .driver import Driver
-
-#: A loop is written out in a graph up to so many launches; beyond, its rounds are launched one by one.
-MAX_UNROLLED = 8192
+from .memory import out_of_memory
 
 #: A part of a recorded plan: a graph, or what Python does on a stream between two of them.
 Part = Any
@@ -48,12 +58,18 @@ class PlanIssuer:
             for part in action.ways[self.choose(action)]:
                 self.run_action(part, steps, at, stream)
         elif isinstance(action, HostCall):
-            action.step.run(lambda buffer: self._flat_array(buffer, at))
-        elif stream == self.driver.capture_stream and action.loop.kind != "iterate":
+            self._run_on_host(action, at)
+        elif stream == self.driver.capture_stream and is_conditional(action):
             self._add_node(action, steps, at, stream)
         else:
             for part in self._loop_parts(action, steps, at, graphs=False):
                 self.run_part(part, stream)
+
+    def _run_on_host(self, action: HostCall, at: Addresses) -> None:
+        try:
+            action.step.run(lambda buffer: self._flat_array(buffer, at))
+        except MemoryError as error:
+            raise out_of_memory(f"the arrays that CuPy makes for {action.step.name}") from error
 
     def run_part(self, part: Part, stream: int) -> None:
         if isinstance(part, int):
@@ -121,6 +137,9 @@ class PlanIssuer:
     def _add_node(self, action: NestedPlans, steps: Steps, at: Addresses, stream: int) -> None:
         """A loop or a branch that the device decides, in the graph that is being captured."""
         loop = action.loop
+        if action.chunks is not None:
+            self._add_chunks(action, action.chunks, steps, at, stream)
+            return
         inner = [at.inside(loop, program, steps.nested) for program in loop.programs]
         ways = [
             functools.partial(self.run, plan, program, where)
@@ -133,6 +152,28 @@ class PlanIssuer:
         else:
             test, body = ways
             add_while(self.driver, test, body, at.flags, number, stream)
+
+    def _add_chunks(self, action: NestedPlans, chunks: Chunks, steps: Steps, at: Addresses, stream: int) -> None:
+        """A loop of many rounds: a node repeats the first ones in chunks, with rows in windows; the others follow."""
+        loop, (plan,), (program,) = action.loop, action.plans, action.loop.programs
+        counter, windows = at.of(chunks.counter), [at.of(b) for b in chunks.windows]
+        rows = list(zip(find_rows(loop, program), windows, strict=True))
+        copies = [copy_rows(row, window, loop, chunks.rounds, at) for row, window in rows]
+
+        def run_chunk(stream: int) -> None:
+            for copy, (row, _) in zip(copies, rows, strict=True):
+                if not row.is_made:
+                    add_copy(self.driver, copy, counter, stream)
+            for i in range(chunks.rounds):
+                number = chunks.rounds - 1 - i if loop.reverse else i
+                places = {row.buffer: window + number * row.nbytes for row, window in rows}
+                self.run(plan, program, at.inside(loop, program, steps.nested).with_places(places), stream)
+            for copy, (row, _) in zip(copies, rows, strict=True):
+                if row.is_made:
+                    add_copy(self.driver, copy.turned(), counter, stream)
+
+        add_count(self.driver, run_chunk, counter, chunks.count, stream)
+        self._iterate(action, steps, at, stream, chunks.rounds * chunks.count)
 
     def _loop_parts(self, action: NestedPlans, steps: Steps, at: Addresses, graphs: bool) -> list[Part]:
         """What runs a loop or a branch from the host; with `graphs`, its programs are recorded if they can be."""
@@ -155,9 +196,9 @@ class PlanIssuer:
         test, body = part_of(0), part_of(1)
         return [lambda stream: self._repeat(test, body, loop, at, stream)]
 
-    def _iterate(self, action: NestedPlans, steps: Steps, at: Addresses, stream: int) -> None:
+    def _iterate(self, action: NestedPlans, steps: Steps, at: Addresses, stream: int, first: int = 0) -> None:
         loop, (plan,) = action.loop, action.plans
-        for i in range(loop.rounds):
+        for i in range(first, loop.rounds):
             inner = at.inside(loop, loop.programs[0], steps.nested, loop.rounds - 1 - i if loop.reverse else i)
             self.run(plan, loop.programs[0], inner, stream)
 
@@ -179,6 +220,11 @@ class PlanIssuer:
         self.driver.write(at.start_of(loop.number), loop.number.buffer.dtype.type(rounds).tobytes(), stream)
 
 
+def is_conditional(action: Action) -> bool:
+    """Whether the device decides how often, or which, of nested plans run."""
+    return isinstance(action, NestedPlans) and (action.loop.kind != "iterate" or action.chunks is not None)
+
+
 def take_choices(plan: LaunchPlan, choose: Callable[[Choice], int]) -> Iterator[Action]:
     """The actions of a plan, with the way of each choice that is gone."""
     for action in plan.actions:
@@ -197,30 +243,18 @@ def walk_actions(plan: LaunchPlan) -> Iterator[Action]:
                 yield from walk_actions(inner)
 
 
-def count_launches(actions: Sequence[Action]) -> int:
-    """The launches that actions come to in a graph; of choices, the longest way."""
-    total = 0
-    for action in actions:
-        if isinstance(action, Choice):
-            total += max(map(len, action.ways))
-        elif isinstance(action, NestedPlans):
-            total += max(action.loop.rounds, 1) * sum(count_launches(plan.actions) for plan in action.plans)
-        else:
-            total += 1
-    return total
-
-
 def why_on_host(action: Action, driver: Driver) -> str:
     """Why an action cannot be part of a graph; empty if it can."""
     if isinstance(action, HostCall):
         return f"CuPy runs {action.step.name}"
     if not isinstance(action, NestedPlans):
         return ""
-    inner = (why for plan in action.plans for a in plan.actions if (why := why_on_host(a, driver)))
-    if (why := next(inner, "")) or action.loop.kind != "iterate":
-        return why or driver.why_no_condition(action.loop.kind)
-    count = count_launches([action])
-    return f"it comes to {count} launches" if count > MAX_UNROLLED else ""
+    inner = dict.fromkeys(why for plan in action.plans for a in plan.actions if (why := why_on_host(a, driver)))
+    if inner or action.loop.kind != "iterate":
+        return ", ".join(inner) or driver.why_no_condition(action.loop.kind)
+    if action.chunks is None or not (why := driver.why_no_condition("repeat")):
+        return ""
+    return f"it comes to {action.loop.rounds} rounds, and {why}"
 
 
 def describe_launches(plan: LaunchPlan, driver: Driver) -> str:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
+from collections.abc import Sequence
 from sys import getrefcount
-from typing import Any
+from typing import Any, Protocol
 from weakref import getweakrefcount
 
 from ....arrays.backends import idle_memory, passes
@@ -28,11 +29,26 @@ _COUNTS_REFERENCES = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 #: An array, what points at its memory, that memory, and its address.
 Entry = tuple[Any, Any, Any, int]
+#: An entry of a ring, and the references to its parts where nothing else has any.
+HeldResult = tuple[Entry, tuple[int, int, int]]
 
 
 def _count_references(entry: Entry) -> tuple[int, int, int]:
     array, pointer, memory, _ = entry
     return getrefcount(array), getrefcount(pointer), getrefcount(memory)
+
+
+def are_idle(results: Sequence[HeldResult]) -> bool:
+    """Whether nothing refers to any of these arrays, counted as `_count_references` does."""
+    for (array, pointer, memory, _), (own, of_pointer, of_memory) in results:
+        if (
+            getrefcount(array) != own
+            or getrefcount(pointer) != of_pointer
+            or getrefcount(memory) != of_memory
+            or getweakrefcount(array)
+        ):
+            return False
+    return True
 
 
 def _entry_of(array: Any) -> Entry:
@@ -98,6 +114,12 @@ class ResultArrays:
                     return entry[0], entry[3]
         return None
 
+    def find(self, stream: int, address: int) -> HeldResult | None:
+        """The array at an address, if it is in the ring of a stream."""
+        ring = self._rings.get(stream)
+        entries = [] if ring is None else ring.entries
+        return next(((entry, self._alone) for entry in entries if entry[3] == address), None)
+
     def make(self) -> tuple[Any, int]:
         """The same, with an array that is in no ring."""
         array = self._make()
@@ -113,12 +135,19 @@ class ResultArrays:
             except MemoryError:
                 raise out_of_memory("results", self._nbytes) from error
 
+    @property
+    def holds(self) -> bool:
+        """Whether any array is held: large ones are not."""
+        return self._limit > 0
+
     def _take_new(self, stream: int) -> tuple[Any, int]:
+        if not self._limit:
+            return self.make()
         entry = _entry_of(self._make())
         if not self._alone[0]:
             self._alone = _count_references(entry)
         array = entry[0]
-        if self._limit and stream != _PER_THREAD:
+        if stream != _PER_THREAD:
             self._hold(entry, stream)
         return array, entry[3]
 
@@ -130,7 +159,7 @@ class ResultArrays:
                     self._rings.clear()
                 ring = self._rings[stream] = _Ring()
                 ring.passes = passes.count
-                _holders.add(self)
+                note_holder(self)
             entries = ring.entries
             if len(entries) < self._limit:
                 entries.insert(ring.place, entry)
@@ -146,6 +175,13 @@ class ResultArrays:
         self._rings.clear()
 
 
+class Holder(Protocol):
+    """What keeps arrays of results for later."""
+
+    def release(self) -> None:
+        """Keep none of them."""
+
+
 class _Held:
     """The bytes of all rings, at most: what left one by itself still counts."""
 
@@ -156,8 +192,9 @@ class _Held:
         return self.total
 
 
-_holders: weakref.WeakSet[ResultArrays] = weakref.WeakSet()
+_holders: weakref.WeakSet[Holder] = weakref.WeakSet()
 _held = _Held()
+note_holder = _holders.add
 
 
 def release_idle() -> None:

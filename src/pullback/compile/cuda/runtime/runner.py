@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,18 +12,19 @@ import numpy as np
 from ....arrays.backends import device_context
 from ....arrays.spec import Spec
 from ... import cache
-from ...loop_ir import Buffer, Loop, Steps
+from ...loop_ir import Buffer, Step
 from ...schedule.arena import round_up
 from ...target import Compilation
-from ..launch_plan import Action, LaunchPlan, LibraryProduct, NestedPlans
-from .addresses import FLAG_BYTES, NUMBER_BYTES, Addresses
+from ..launch_plan import Action, Choice, HostCall, Launch, LaunchPlan, LibraryProduct, NestedPlans
+from .addresses import COUNTER_BYTES, FLAG_BYTES, NUMBER_BYTES, Addresses
 from .direct_call import make_direct_call
 from .driver import Driver, find_driver
-from .issue import Part, PlanIssuer, describe_launches, take_choices, walk_actions, why_on_host
+from .issue import Part, PlanIssuer, describe_launches, is_conditional, take_choices, walk_actions, why_on_host
 from .memory import ALIGNMENT, note_holder, out_of_memory, overlap, upload
 from .movable import MovableGraph
-from .recycling import ResultArrays
-from .short_plans import PreparedLaunches, find_short_plan
+from .recycling import HeldResult, ResultArrays
+from .repeated_call import RepeatedCall, Round
+from .short_plans import MAX_WITHOUT_GRAPH, PreparedLaunches, find_short_plan
 from .status import STATUSES
 from .tune import Tuner
 
@@ -62,7 +63,7 @@ class CudaRunner:
             self.status = STATUSES.new_words(cupy, self.name, bool(self.donated), self.code.sites)
             # looked at in every call
             self.words, self.clean, self.has_status = self.status.words, self.status.words.tobytes(), self.code.sites
-            self.constants = {b: upload(cupy, b.constant) for b in _find_constants(self.code.plan, self.steps)}
+            self.constants = self._upload(_find_constants(self.code.plan))
             tuner = Tuner(self)
             self.issuer = PlanIssuer(self.driver, self.code, compilation.options.fast, tuner.choose)
             compilation.source = self.issuer.source
@@ -75,23 +76,31 @@ class CudaRunner:
         new = [s for i, s in enumerate(outs) if i not in self.donated]
         held = _HELD_RESULTS if self.donated or self.short_plan is None else _HELD_RESULTS_OF_SHORT_PLANS
         self.results = [ResultArrays(cupy, s.shape, s.dtype, s.nbytes, held) for s in new]
+        self.holds_results = all(each.holds for each in self.results)
         self.current_stream, self.launch_graph = cupy.cuda.get_current_stream, self.driver.launch_graph
         self.written = sorted(set(self.donated.values()))
         # what overwrites arguments asks whether they overlap, which is remembered with a graph
         if self.written:
             self.short_plan = None
+        self.has_graphs = self.short_plan is None or len(self.short_plan) > MAX_WITHOUT_GRAPH
         self.numbers = [i for i, s in enumerate(self.specs) if s.device == "cpu"]
         self.buffers: list[Buffer] = [*self.steps.inputs, *self.steps.new_outputs]
         # short programs are called from many places of an eager loop, each with addresses of its own
         self.max_graphs = max(MAX_GRAPHS, MAX_NODES // max(1, len(plan.actions)))
         self.is_one_graph = bool(plan.actions) and not any(why_on_host(x, self.driver) for x in plan.actions)
         # a condition belongs to the graph that it was made for
-        self.can_update = self.is_one_graph and not any(map(_is_conditional, walk_actions(plan)))
+        self.can_update = self.is_one_graph and not any(map(is_conditional, walk_actions(plan)))
         self.lock = threading.RLock()
         self.streams: dict[Any, StreamMemory] = {}
         counts = iter(range(len(outs)))
         self.order = [self.donated[i] if i in self.donated else ~next(counts) for i in range(len(outs))]
         note_holder(self)
+
+    def _upload(self, constants: set[Buffer]) -> dict[Buffer, Any]:
+        try:
+            return {b: upload(self.cupy, b.constant) for b in constants}
+        except MemoryError as error:
+            raise out_of_memory(f"the constants of {self.name}", sum(b.nbytes for b in constants)) from error
 
     @property
     def direct(self) -> CudaRunner:
@@ -140,7 +149,7 @@ class CudaRunner:
         """
         if self.has_status and self.words.tobytes() != self.clean:
             STATUSES.check()
-        stream: int = self.current_stream().ptr
+        stream: int = self.current_stream(self.device_id).ptr
         memory = self.streams.get(stream)
         if memory is None or stream == _PER_THREAD:
             memory = self._find_memory(stream)
@@ -163,6 +172,49 @@ class CudaRunner:
                     part(stream)
         return outs
 
+    def call_again(self, repeated: RepeatedCall) -> list[Any] | None:
+        """The same for arrays that were there before: of their results, a set that nothing refers to any more."""
+        if not self.holds_results:
+            return self.call(repeated.addresses.copy())
+        if self.has_status and self.words.tobytes() != self.clean:
+            STATUSES.check()
+        stream: int = self.current_stream(self.device_id).ptr
+        memory = self.streams.get(stream)
+        if memory is not None and memory is repeated.memory:
+            with memory.lock:
+                if (found := repeated.take_round()) is not None:
+                    if found.launches is not None:
+                        for launch, parameters in found.launches:
+                            launch(stream, parameters.address)
+                        return [entry[0] for entry, _ in found.results]
+                    # graphs come and go
+                    if (parts := memory.graphs.get(found.key)) is not None:
+                        for part in parts:
+                            if type(part) is int:
+                                self.launch_graph(part, stream)
+                            else:
+                                part(stream)
+                        return [entry[0] for entry, _ in found.results]
+        pointers = repeated.addresses.copy()
+        outs = self.call(pointers)
+        if outs is not None and stream != _PER_THREAD:
+            self._remember_round(repeated, stream, tuple(pointers))
+        return outs
+
+    def _remember_round(self, repeated: RepeatedCall, stream: int, key: tuple[int, ...]) -> None:
+        results: list[HeldResult] = []
+        for each, address in zip(self.results, key[len(self.specs) :], strict=True):
+            held = each.find(stream, address)
+            if held is None:  # another took its place
+                return
+            results.append(held)
+        memory = self.streams.get(stream)
+        if memory is None or (self.has_graphs and key not in memory.graphs):
+            return
+        with memory.lock:
+            launches = None if self.has_graphs else memory.prepare(self).bind(key)
+            repeated.add_round(memory, Round(results, key, launches))
+
     def _find_memory(self, stream: int) -> StreamMemory:
         """The memory of this program on a stream: calls on one stream follow each other, those on two may not."""
         key = (stream, threading.get_ident()) if stream == _PER_THREAD else stream
@@ -178,10 +230,10 @@ class CudaRunner:
         starts, sizes = key[: len(self.specs)], [s.nbytes for s in self.specs]
         if self.written and overlap(starts, sizes, self.written):
             return False
-        at = memory.addresses(self, key)
-        if self.short_plan is not None and not memory.is_steady(self, key):
+        if self.short_plan is not None and not (self.has_graphs and memory.is_steady(self, key)):
             memory.prepare(self).issue(key, stream)
             return True
+        at = memory.addresses(self, key)
         parts = memory.find_parts(self, key, at) if self.short_plan is None else memory.record(self, key, at)
         if parts is None:
             self.issuer.run(self.code.plan, self.steps, at, stream)
@@ -201,7 +253,10 @@ class StreamMemory:
     """
 
     def __init__(self, runner: CudaRunner, stream: int) -> None:
-        sizes = (runner.steps.workspace, runner.code.plan.scratch_bytes, FLAG_BYTES, NUMBER_BYTES * len(runner.specs))
+        sizes = (
+            runner.steps.workspace, runner.code.plan.scratch_bytes, FLAG_BYTES, NUMBER_BYTES * len(runner.specs),
+            COUNTER_BYTES,
+        )  # fmt: skip
         ends = [*itertools.accumulate(round_up(size, ALIGNMENT) for size in sizes)]
         try:
             self.memory = runner.cupy.ndarray((ends[-1],), "uint8")
@@ -210,6 +265,7 @@ class StreamMemory:
         start = int(self.memory.data.ptr)
         self.places = [start, *(start + end for end in ends[:-1])]
         self.driver, self.lock = runner.driver, runner.driver.lock_of(stream)
+        self.driver.fill(self.places[4], 0, COUNTER_BYTES, stream)
         self.graphs: dict[tuple[int, ...], list[Part]] = {}
         self.seen: dict[tuple[int, ...], None] = {}
         self.repeats: dict[tuple[int, ...], int] = {}
@@ -222,8 +278,8 @@ class StreamMemory:
 
     def addresses(self, runner: CudaRunner, key: Sequence[int]) -> Addresses:
         own = dict(zip(runner.buffers, key, strict=True))
-        arena, scratch, flags, _ = self.places
-        return Addresses(own, self.constants, arena, scratch, runner.status.address, flags, self.workspace)
+        arena, scratch, flags, _, counter = self.places
+        return Addresses(own, self.constants, arena, scratch, runner.status.address, flags, self.workspace, counter)
 
     def prepare(self, runner: CudaRunner) -> PreparedLaunches:
         """The launches of a short plan, which take arguments and results at any address."""
@@ -300,22 +356,25 @@ class StreamMemory:
             _destroy(self.driver, parts)
 
 
-def _is_conditional(action: Action) -> bool:
-    return isinstance(action, NestedPlans) and action.loop.kind != "iterate"
-
-
 def _destroy(driver: Driver, parts: Sequence[Part]) -> None:
     for part in parts:
         if isinstance(part, int):
             driver.destroy_graph(part)
 
 
-def _find_constants(plan: LaunchPlan, steps: Steps) -> set[Buffer]:
-    """The constants of all steps, those of nested programs included."""
-    found = {b for step in steps.steps for b in (*step.reads(), *step.writes()) if b.kind == "constant"}
-    loops = [step for step in steps.steps if isinstance(step, Loop)]
-    nested = [action for action in plan.actions if isinstance(action, NestedPlans)]
-    for loop, action in zip(loops, nested, strict=True):
-        for program, inner in zip(loop.programs, action.plans, strict=True):
-            found |= _find_constants(inner, program)
-    return found
+def _find_constants(plan: LaunchPlan) -> set[Buffer]:
+    """The constants of all actions, those of nested plans included."""
+    return {b for action in walk_actions(plan) for b in _buffers_of(action) if b.kind == "constant"}
+
+
+def _buffers_of(action: Action) -> Iterable[Buffer]:
+    if isinstance(action, Launch):
+        return action.buffers
+    if isinstance(action, Choice):
+        return ()
+    step: Step = action.product if isinstance(action, LibraryProduct) else _step_of(action)
+    return (*step.reads(), *step.writes())
+
+
+def _step_of(action: HostCall | NestedPlans) -> Step:
+    return action.step if isinstance(action, HostCall) else action.loop

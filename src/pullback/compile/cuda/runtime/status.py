@@ -10,13 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....arrays.backends import after_synchronization
-from ....arrays.call_site import format_line
+from ....arrays.call_site import FailedCheck, format_line
 from ....errors import IndexingError
 from ..launch_plan import STATUS_DTYPE
 
 #: Words that are allocated together.
 _PAGE = 512
 _OUT_OF_RANGE = "an index was out of range for the array it points into."
+
+
+Site = tuple[CodeType, int] | FailedCheck | None
 
 
 class StatusWords(NamedTuple):
@@ -37,12 +40,10 @@ class Statuses:
 
     def __init__(self) -> None:
         #: Words, with the user's line and the program of each.
-        self._pages: list[tuple[Any, list[tuple[tuple[CodeType, int] | None, str]]]] = []
+        self._pages: list[tuple[Any, list[tuple[Site, str]]]] = []
         self._lock = threading.Lock()
 
-    def new_words(
-        self, cupy: Any, name: str, donates: bool, sites: Sequence[tuple[CodeType, int] | None]
-    ) -> StatusWords:
+    def new_words(self, cupy: Any, name: str, donates: bool, sites: Sequence[Site]) -> StatusWords:
         """Words for a program, one for each line."""
         with self._lock:
             if not self._pages:
@@ -66,6 +67,8 @@ class Statuses:
                 (numbers,) = words.nonzero()
                 words[:] = 0
                 site, name = owners[numbers[0]]
+                if isinstance(site, FailedCheck):
+                    raise site.make_error()
                 line = f"\n  at {format_line(*site)}" if site is not None else ""
                 raise IndexingError(f"jit: {_OUT_OF_RANGE}{line}\n  It was found in an earlier call of {name}")
 

@@ -172,8 +172,8 @@ EXACT_SCALARS: dict[str, Scalar] = {
     "positive": lambda x: x,
     "negative": lambda x: -x,
     "stop_gradient": lambda x: x,
-    "random_word_first": lambda a, b, c, d: threefry((a, b), (c, d))[0],
-    "random_word_second": lambda a, b, c, d: threefry((a, b), (c, d))[1],
+    "random_word_first": lambda a, b, c, d, e: threefry((a, b), (c, (d + e) % 2**32))[0],
+    "random_word_second": lambda a, b, c, d, e: threefry((a, b), (c, (d + e) % 2**32))[1],
 }
 
 
