@@ -47,7 +47,7 @@ LIMITS = Limits(
 )
 
 
-def make_cuda_target(link: Callable[[Compilation], Runner], has_float8_products: bool = False) -> Target:
+def make_cuda_target(link: Callable[[Compilation], Runner], min_float8_product: float = math.inf) -> Target:
     """A GPU whose compiled programs run by what `link` makes of them."""
     return Target(
         "cuda",
@@ -61,5 +61,5 @@ def make_cuda_target(link: Callable[[Compilation], Runner], has_float8_products:
         has_routine=lambda routine, specs: has_attention(routine, specs) or can_solve(routine, specs),
         extra_bytes=lambda steps: render_program(steps, False).plan.scratch_bytes,
         has_half_products=True,
-        has_float8_products=has_float8_products,
+        min_float8_product=min_float8_product,
     )
