@@ -1,6 +1,7 @@
 """Autocast and policies where they meet other features: each against casts written by hand."""
 
 import asyncio
+import weakref
 
 import numpy as np
 import pytest
@@ -165,6 +166,34 @@ def test_equations_are_solved_in_float32_at_every_order(solve):
     with pb.autocast():
         found = both()
     equal(found, both())
+
+
+def test_solvers_of_others_get_float32():
+    seen = []
+
+    @pb.implicit.custom_root(lambda x, a: 2.0 * x - a)
+    def solver(a):
+        seen.append(a.dtype.name)
+        return a / 2
+
+    w = pb.tensor(W, requires_grad=True)
+    with pb.autocast():
+        found = solver(pb.matmul(X, w))
+    pb.sum(found).backward()
+    assert (found.dtype.name, w.grad.dtype.name, seen) == ("float32", "float32", ["float32"])
+
+
+def test_a_scope_does_not_keep_checkpoints_alive():
+    class Mark:
+        pass
+
+    mark = Mark()
+    alive = weakref.ref(mark)
+    with pb.autocast():
+        value = pb.checkpoint(lambda w, mark: loss(w))(pb.tensor(W, requires_grad=True), mark)
+        value.backward()
+        del mark, value
+        assert alive() is None
 
 
 def test_optimizers_compute_as_if_it_were_off_and_their_closures_do_not():
