@@ -15,7 +15,9 @@ if not cuda_emulator.has_compiler():
 
 import fake_cuda_driver  # noqa: E402
 
-from pullback.compile.cuda.runtime import nvrtc, runner  # noqa: E402
+from pullback.compile.cuda.launch_plan import HostCall  # noqa: E402
+from pullback.compile.cuda.products import choose  # noqa: E402
+from pullback.compile.cuda.runtime import nvrtc, runner, tune  # noqa: E402
 
 RNG = np.random.default_rng(0)
 X, W = RNG.standard_normal((4, 3)), RNG.standard_normal((3, 2))
@@ -168,15 +170,15 @@ def test_a_donated_argument_may_lie_anywhere(cupy):
 
 
 def test_addresses_that_change_are_followed(cupy, driver):
-    compiled = pb.jit(lambda x: pb.cumsum(x, axis=0) * 2)
+    compiled = pb.jit(lambda x: pb.prod(x, axis=0) * 2)
     arrays = [cupy.asarray(X + i) for i in range(12)]
     results = []  # all alive, so that every call has other addresses
     for _ in range(3):
         for i, x in enumerate(arrays):
             results.append(compiled(x))
-            assert_same(results[-1], np.cumsum(X + i, axis=0) * 2)
+            assert_same(results[-1], np.prod(X + i, axis=0) * 2)
     for i, found in enumerate(results):
-        assert_same(found, np.cumsum(X + i % 12, axis=0) * 2)
+        assert_same(found, np.prod(X + i % 12, axis=0) * 2)
     assert driver.log["modules"] == 1
 
 
@@ -297,7 +299,7 @@ def test_a_loop_inside_a_loop(cupy):
 
 
 def test_ops_between_graphs(cupy, driver):
-    f = lambda x: pb.sort(pb.sin(x), axis=1)[:, ::-1] * 2 + pb.sum(x)  # noqa: E731
+    f = lambda x: pb.prod(pb.sin(x), axis=1)[::-1] * 2 + pb.sum(x)  # noqa: E731
     compiled = pb.jit(f)
     for _ in range(4):
         x = cupy.asarray(X)
@@ -389,6 +391,34 @@ def test_out_of_memory_says_what_holds_it(cupy, monkeypatch):
     with pytest.raises(MemoryError, match=wanted):
         runner.call([x.data.ptr])
     assert_same(held, np.sin(X))
+
+
+def test_what_cupy_runs_says_so_when_memory_is_short(cupy, monkeypatch):
+    compiled, x = pb.jit(lambda x: pb.prod(x, axis=0) * 2), cupy.asarray(X)
+    compiled(x)
+    (call,) = [a for a in compiled.last.code.code.plan.actions if isinstance(a, HostCall)]
+
+    def refuse(*args, **options):
+        raise MemoryError("out of memory")
+
+    monkeypatch.setattr(call.step, "call", refuse)
+    with pytest.raises(MemoryError, match=r"(?s)the arrays that CuPy makes for prod do not fit.*CuPy's pool has"):
+        compiled(x)
+
+
+def test_a_rule_decides_instead_of_a_clock(cupy, driver, monkeypatch):
+    monkeypatch.setattr(choose, "SMALL_PRODUCT", 0)
+    monkeypatch.setattr(driver, "time", lambda run: 1 / 0)
+    a = RNG.standard_normal((24, 24)).astype("f4")
+    monkeypatch.setenv(tune.TUNING, "0")
+    for largest, products in ((0, 1), (1 << 26, 0)):
+        monkeypatch.setattr(tune, "SHARED_PRODUCT", largest)
+        before = driver.log["products"]
+        np.testing.assert_allclose(pb.jit(lambda x: x @ x + 1)(cupy.asarray(a)).get(), a @ a + 1, rtol=1e-4, atol=1e-4)
+        assert driver.log["products"] == before + products
+    monkeypatch.delenv(tune.TUNING)
+    with pytest.raises(ZeroDivisionError):
+        pb.jit(lambda x: x @ x + 2)(cupy.asarray(a))
 
 
 def test_what_a_compiled_function_shows(cupy):

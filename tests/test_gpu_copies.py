@@ -190,3 +190,17 @@ def test_a_view_of_a_view_that_is_none_is_made(gpu):
     flat = a.transpose(0, 2, 1).reshape(3, 8)
     np.testing.assert_allclose(w.grad.numpy(), flat.T @ (2 * flat @ b), rtol=1e-12)
     np.testing.assert_allclose(x.grad.numpy().transpose(0, 2, 1).reshape(3, 8), 2 * flat @ b @ b.T, rtol=1e-12)
+
+
+def test_reshapes_are_views_where_they_can_be_and_else_one_launch(gpu):
+    cupy, driver = gpu
+    a = RNG.normal(size=(2, 3, 4))
+    x = pb.tensor(cupy.asarray(a), requires_grad=True)
+    cases = [(lambda x: x, (6, 4), 0), (lambda x: x[:, :2], (2, 2, 2, 2), 0), (lambda x: x.mT, (2, 12), 1)]
+    for view, shape, launches in cases:
+        for _ in range(5):
+            before = driver.log["launches"]
+            found = pb.reshape(view(x), shape)
+            assert driver.log["launches"] - before in (0, launches)
+        assert driver.log["launches"] - before == launches
+        np.testing.assert_array_equal(found.detach().numpy(), np.reshape(np.asarray(view(pb.tensor(a))), shape))

@@ -20,8 +20,11 @@ from ...ops.dispatch import apply
 from ...ops.forms import Cast
 from ...ops.op import Op
 from ...ops.plans import new_table
+from ...ops.shape.reshaping import reshape_op
 from ...program.ir import Equation, Program, Symbol
 from ...program.stage import stage
+from ..loop_ir import Buffer, Layout
+from ..lower.views import view_layouts
 from ..target import UnlinkableCodeError
 from ..vocabulary import operation_dtype, value_dtype
 from .preamble import PREAMBLE
@@ -49,6 +52,25 @@ def bind_kernel(op: Op, specs: Sequence[Spec], static: dict[str, Any]) -> Functi
 def bind_concat(specs: Sequence[Spec], axis: int) -> Function | None:
     """Arrays of these specs joined along an axis by one kernel; None if it is left to CuPy."""
     return None if link.why_unavailable() else copies.bind_concat(specs, axis)
+
+
+def bind_reshape(x: Spec, shape: tuple[int, ...]) -> Function | None:
+    """Arrays of a spec in another shape: views, or where they lie otherwise, copies by one kernel."""
+    if link.why_unavailable():
+        return None
+    are_views: dict[tuple[int, ...], bool] = {}
+
+    def reshape(array: Any) -> Any:
+        if not array._c_contiguous:
+            strides = array.strides
+            if strides not in are_views:
+                steps = tuple(s // x.dtype.itemsize for s in strides)
+                probe = Layout(Buffer("input", x.size, x.dtype), x.shape, steps)
+                are_views[strides] = view_layouts(reshape_op, probe, {"shape": shape}) is not None
+            array = array if are_views[strides] else copies.copy_contiguous(array)
+        return array.reshape(shape)
+
+    return reshape
 
 
 def log_failure(op: Op, error: Exception) -> None:

@@ -13,6 +13,7 @@ Those on the right of the first three lines move nothing. Each call runs once, i
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -216,12 +217,18 @@ _permute = linear(
     samples=normal_samples([(3,), (2, 2)], ranks=[1, 1], pairs=[((0, 0),), ()]),
     effects=IMPURE,
 )
+
+
+def _find_extreme(xp: Any, word: str, arrays: Sequence[Any]) -> Any:
+    found = functools.reduce(getattr(xp, word), arrays)
+    # alone, nothing was compared
+    return found.astype(bool) if word.startswith("logical") else xp.array(found)
+
+
 _extreme = general(
     "extreme_of_ranks",
     statics={"ranks": _RANKS, "word": statics.choice("maximum", "minimum", "logical_or", "logical_and")},
-    value=lambda xp, x, ranks, word: _meet(
-        xp, word, x, ranks, lambda xs: _copies(getattr(xp, word).reduce(xp.stack(xs), axis=0), ranks)
-    ),
+    value=lambda xp, x, ranks, word: _meet(xp, word, x, ranks, lambda xs: _copies(_find_extreme(xp, word, xs), ranks)),
     spec=lambda x, ranks, word: x if word in ("maximum", "minimum") else make_spec(x.shape, np.dtype(bool), x.device),
     samples=normal_samples([(3,), ()], ranks=[1, 1], word=["maximum", "minimum"]),
     effects=IMPURE,

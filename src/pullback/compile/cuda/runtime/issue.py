@@ -27,6 +27,7 @@ from .addresses import Addresses
 from .chunks import add_copy, copy_rows, find_rows
 from .conditional import Issue, add_branch, add_count, add_while
 from .driver import Driver
+from .memory import out_of_memory
 
 #: A part of a recorded plan: a graph, or what Python does on a stream between two of them.
 Part = Any
@@ -57,12 +58,18 @@ class PlanIssuer:
             for part in action.ways[self.choose(action)]:
                 self.run_action(part, steps, at, stream)
         elif isinstance(action, HostCall):
-            action.step.run(lambda buffer: self._flat_array(buffer, at))
+            self._run_on_host(action, at)
         elif stream == self.driver.capture_stream and is_conditional(action):
             self._add_node(action, steps, at, stream)
         else:
             for part in self._loop_parts(action, steps, at, graphs=False):
                 self.run_part(part, stream)
+
+    def _run_on_host(self, action: HostCall, at: Addresses) -> None:
+        try:
+            action.step.run(lambda buffer: self._flat_array(buffer, at))
+        except MemoryError as error:
+            raise out_of_memory(f"the arrays that CuPy makes for {action.step.name}") from error
 
     def run_part(self, part: Part, stream: int) -> None:
         if isinstance(part, int):
@@ -242,9 +249,9 @@ def why_on_host(action: Action, driver: Driver) -> str:
         return f"CuPy runs {action.step.name}"
     if not isinstance(action, NestedPlans):
         return ""
-    inner = (why for plan in action.plans for a in plan.actions if (why := why_on_host(a, driver)))
-    if (why := next(inner, "")) or action.loop.kind != "iterate":
-        return why or driver.why_no_condition(action.loop.kind)
+    inner = dict.fromkeys(why for plan in action.plans for a in plan.actions if (why := why_on_host(a, driver)))
+    if inner or action.loop.kind != "iterate":
+        return ", ".join(inner) or driver.why_no_condition(action.loop.kind)
     if action.chunks is None or not (why := driver.why_no_condition("repeat")):
         return ""
     return f"it comes to {action.loop.rounds} rounds, and {why}"

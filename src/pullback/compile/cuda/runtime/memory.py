@@ -20,9 +20,10 @@ class DeviceMemoryError(PullbackError, MemoryError):
     """A device has no memory left."""
 
 
-def out_of_memory(what: str, nbytes: int) -> DeviceMemoryError:
+def out_of_memory(what: str, nbytes: int | None = None) -> DeviceMemoryError:
     """An error that says what holds the memory that was asked for."""
-    return DeviceMemoryError(f"{what} of {format_bytes(nbytes)} do not fit on the device.\n{_describe()}")
+    size = "" if nbytes is None else f" of {format_bytes(nbytes)}"
+    return DeviceMemoryError(f"{what}{size} do not fit on the device.\n{_describe()}")
 
 
 def _describe() -> str:

@@ -1,15 +1,20 @@
-"""Which way of a choice is the fastest: each is run in a graph, and the result is remembered on disk."""
+"""Which way of a choice is the fastest: each is run in a graph, and the result is remembered on disk.
+
+Ways may add up in another order, so that programs return the same bits everywhere only where a rule decides (`TUNING`).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ... import cache
 from ...loop_ir import Buffer
 from ..launch_plan import Choice, Launch, LaunchPlan, LibraryProduct
+from ..products.choose import SHARED_PRODUCT, count_multiplications
 from .addresses import Addresses
 from .issue import walk_actions
 from .nvrtc import split_functions
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
     from .runner import CudaRunner
 
 _LOG = logging.getLogger("pullback")
+#: The environment variable that has a rule decide where it is 0.
+TUNING = "PULLBACK_TUNING"
 #: How often a way runs in one graph: launching takes longer than one small product.
 REPEATS = 20
 _TRIALS = 3
@@ -44,6 +51,8 @@ class Tuner:
                 self.choose(action)
 
     def _decide(self, choice: Choice) -> int:
+        if os.environ.get(TUNING, "1") in ("", "0"):
+            return choose_by_rule(choice)
         key = cache.key_of("choice", self._runner.driver.machine, *(self._describe(way) for way in choice.ways))
         known = cache.fetch(key)
         if known is not None and len(known) == 1 and known[0] < len(choice.ways):
@@ -73,7 +82,6 @@ class Tuner:
     def _time(self, way: Sequence[Launch | LibraryProduct]) -> float:
         """Microseconds of a way, in memory of its own."""
         runner, driver = self._runner, self._runner.driver
-        memory, at = _spare_memory(runner, way)
         stream: int = runner.cupy.cuda.get_current_stream().ptr
 
         def issue(stream: int) -> None:
@@ -85,6 +93,7 @@ class Tuner:
                 issue(stream)
 
         try:
+            memory, at = _spare_memory(runner, way)
             issue(stream)  # what is loaded or set up at first use
             graph = driver.capture(issue_often)
         except Exception as error:  # if every way fails, the first is taken and raises its error
@@ -96,6 +105,15 @@ class Tuner:
         del memory
         runner.status.clear()  # numbers that were made up may have been indices
         return took / REPEATS
+
+
+def choose_by_rule(choice: Choice) -> int:
+    """The way to go without trying: tiles for a product that may share a launch, else the library's first proposal."""
+    for number, way in enumerate(choice.ways):
+        product = next((x.product for x in way if isinstance(x, LibraryProduct)), None)
+        if product is not None:
+            return 0 if count_multiplications(product) <= SHARED_PRODUCT else number
+    return 0
 
 
 def function_texts(text: str) -> dict[str, str]:
