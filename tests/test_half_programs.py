@@ -13,7 +13,7 @@ ONE = [
     lambda x: pb.softmax(x, axis=-1), lambda x: pb.nn.layer_norm(x, eps=0.1), lambda x: pb.cumsum(x, axis=0) * 0.25,
     lambda x: pb.flip(x, axis=1), lambda x: x - pb.mean(x, axis=1, keepdims=True), lambda x: x[ROWS] * 0.7,
     lambda x: pb.max(x, axis=0, keepdims=True) + x * 0.1, lambda x: pb.where(x > 0.3, x, 0.5 * x),
-    lambda x: pb.clip(x, -0.7, 0.9), lambda x: pb.sort(x, axis=1), lambda x: x.astype("float32").astype(x.dtype),
+    lambda x: pb.clip(x, -0.7, 0.9), lambda x: pb.roll(x, 1, axis=0), lambda x: x.astype("float32").astype(x.dtype),
 ]  # fmt: skip
 TWO = [
     lambda x, y: x + y, lambda x, y: x * y, lambda x, y: x - 0.3 * y, lambda x, y: x / (y * y + 1), pb.maximum,
