@@ -21,6 +21,7 @@ _NARROW = {
     "float16": (2.0**-10, 2.0**-14), "bfloat16": (2.0**-7, 2.0**-126), "float8_e4m3fn": (2.0**-3, 2.0**-6),
     "float8_e5m2": (2.0**-2, 2.0**-14),
 }  # fmt: skip
+_LARGEST_FLOAT16 = 65504.0
 
 
 def machine_epsilon(dtype: np.dtype[Any]) -> float:
@@ -32,11 +33,13 @@ def machine_epsilon(dtype: np.dtype[Any]) -> float:
 
 def noise_of_rounding(found: Any, dtype: np.dtype[Any]) -> Any:
     """The noise of one rounding to a narrow dtype, which is right to half a unit: as much as is tolerated is a unit and
-    a half, and for numbers near zero as much of their smallest.
+    a half, and for numbers near zero as much of their smallest. A number that float16 does not hold is unknown: an
+    infinity where it was stored, and itself inside of a kernel.
     """
     size = np.abs(np.where(np.isfinite(found), found, 0).astype(np.float64))
     smallest = _NARROW[dtype.name][1]
-    return 1.5 * machine_epsilon(dtype) * np.maximum(size, smallest) / TOLERANCE
+    noise = 1.5 * machine_epsilon(dtype) * np.maximum(size, smallest) / TOLERANCE
+    return np.where(size > _LARGEST_FLOAT16, np.inf, noise) if dtype.name == "float16" else noise
 
 
 def noise_of_call(
