@@ -193,8 +193,10 @@ def _divide_rounds(loop: Loop, plans: Sequence[LaunchPlan]) -> Chunks | None:
     launches = sum(count_launches(plan.actions) for plan in plans)
     if loop.kind != "iterate" or loop.rounds * launches <= MAX_UNROLLED:
         return None
-    count = min(loop.rounds, -(-loop.rounds * launches // CHUNK_LAUNCHES))
-    rounds = loop.rounds // count
+    most = max(1, CHUNK_LAUNCHES // launches)
+    # chunks that leave no rounds over, if there are any that are not short
+    rounds = next((n for n in range(most, most // 2, -1) if loop.rounds % n == 0), most)
+    count = loop.rounds // rounds
     moving = [*zip(loop.inputs, loop.moves, strict=True), *zip(loop.outputs, loop.shifts, strict=True)]
     windows = [Buffer("scratch", rounds * by, layout.buffer.dtype) for layout, by in moving if by]
     counter = Buffer("scratch", 1, np.dtype(np.int64))
