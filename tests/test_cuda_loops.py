@@ -135,6 +135,10 @@ SCANS = {
     "backwards": (lambda x: recur(x, reverse=True), ROWS),
     "grad": (pb.grad(lambda x: pb.sum(recur(x)[0] ** 2)), ROWS),
     "a count": (lambda x: pb.fori_loop(0, 23, lambda i, a: a * 0.9 + i, x), X),
+    "two rows of a round": (
+        lambda x: pb.scan(lambda c, r: ((d := pb.tanh(c @ x[:3] + r)), d), x[0], x, reverse=True),
+        X[np.arange(11) % 4],
+    ),
     "in a loop": (lambda x: pb.while_loop(lambda a: pb.sum(a * a) < 1e3, lambda a: recur(x)[0] + a * 2, x[0]), ROWS),
     "in each other": (lambda x: pb.scan(lambda c, r: (recur(x + c)[0] + r, r), x[0], x)[0], ROWS),
 }
