@@ -28,7 +28,7 @@ from pullback.compile.cuda.target import make_cuda_target
 from pullback.compile.reference.interpreter import product_operands
 from pullback.errors import IndexingError
 
-__all__ = ["EMULATED", "EmulatedRunner", "has_compiler", "run_actions", "run_code"]
+__all__ = ["EMULATED", "EmulatedRunner", "has_compiler", "run_actions", "run_code", "view_strided"]
 
 #: Which way of a choice is gone.
 WAY = -1
@@ -111,7 +111,7 @@ class _Run:
         self.library, self.waits = load_module(code.text)
         self.scratch = aligned_copy(np.full(code.plan.scratch_bytes + 1, 0xFF, np.uint8))
         self.status = np.zeros(len(code.sites) + 1, np.int32)
-        self.constants = {}
+        self.constants, self.counter = {}, np.zeros(1, np.uint32)
 
     def plan(self, plan, memory, arena, nested):
         for action in plan.actions:
@@ -121,6 +121,8 @@ class _Run:
         """The flat array of a buffer."""
         if buffer.kind == "scratch":
             return self.scratch[buffer.offset : buffer.offset + buffer.nbytes].view(buffer.dtype)
+        if buffer.kind == "counter":
+            return self.counter
         if buffer.kind == "status":
             return self.status[buffer.offset // 4 :]
         if buffer.kind == "constant":
@@ -164,8 +166,15 @@ class _Run:
 
 def _strided(layout, flat, by=0):
     array = flat(layout.buffer)[layout.offset + by :]
-    strides = tuple(s * array.itemsize for s in layout.strides)
-    return np.lib.stride_tricks.as_strided(array, layout.shape, strides)
+    return view_strided(array, layout.shape, layout.strides)
+
+
+def view_strided(array, shape, strides):
+    """A view by strides in elements. NumPy does not know the interface of eight bits, so those are bytes meanwhile."""
+    dtype = array.dtype
+    array = array.view(np.uint8) if dtype.itemsize == 1 else array
+    found = np.lib.stride_tricks.as_strided(array, shape, tuple(s * dtype.itemsize for s in strides))
+    return found.view(dtype)
 
 
 def _multiply(action, flat):

@@ -28,6 +28,7 @@ class FakeDriver:
     """A `Driver` whose graphs are lists of functions. `log` counts what was asked of it."""
 
     architecture, machine, capture_stream = "sm_00", "emulator", CAPTURE
+    capability = (9, 0)
 
     def __init__(self):
         self.graphs, self.launches, self.recording = {}, {}, threading.local()
@@ -234,8 +235,7 @@ def _flat(address, size, dtype):
 def _strided(matrix, address):
     last = sum((n - 1) * s for n, s in zip(matrix.shape, matrix.strides, strict=True))
     flat = _flat(address, last + 1, matrix.buffer.dtype)
-    strides = tuple(s * flat.itemsize for s in matrix.strides)
-    return np.lib.stride_tricks.as_strided(flat, matrix.shape, strides)
+    return cuda_emulator.view_strided(flat, matrix.shape, matrix.strides)
 
 
 @contextlib.contextmanager

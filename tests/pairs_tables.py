@@ -197,7 +197,7 @@ REASONS = [
 FAULTS: list[Fault] = []
 
 #: Features that are to come: once the package has them, the matrix must.
-NOT_YET = ("all_reduce",)
+NOT_YET = ("odeint",)
 
 #: Public names that are no ops and no features, and why.
 NO_FEATURES = {

@@ -290,6 +290,11 @@ def lowered(f: Program, world: World) -> Program:
     return program
 
 
+def collected(f: Program) -> Program:
+    """Through collectives, alone in the world: they change nothing, run once and in order."""
+    return lambda x: pb.distributed.total(f(pb.distributed.part(pb.distributed.shared(x))))
+
+
 def checkpoint(
     name: str, *covers: str, program: Callable[[Program], Program] = lambda f: f, like: str = "", **options: Any
 ) -> Wrap:
@@ -310,6 +315,7 @@ WRAPS = [
     context("disable_jit", lambda: pb.disable_jit(), "disable_jit", like="enable_grad"),
     Wrap("debug_print", printed, covers=("debug",)),
     Wrap("autocast", lowered, covers=("autocast",)),
+    Wrap("collectives", apply(collected), covers=("distributed",)),
     checkpoint("checkpoint", "checkpoint"),
     checkpoint("checkpoint_verify", verify=True),
     checkpoint("checkpoint_nothing", "save_nothing", policy=pb.save_nothing, like="checkpoint"),

@@ -225,5 +225,14 @@ def test_what_cannot_be_reported_is_refused():
         pb.amp.report(lambda p: pb.sum(np.ones(2, "f")), LAYERS)
     with pytest.raises(pb.errors.ArgumentError, match="power of two"):
         pb.amp.report(network, LAYERS, X, scale=3.0)
+    for options, name in (({"error": "x"}, "error"), ({"lost": math.nan}, "lost"), ({"magnified": -1}, "magnified")):
+        with pytest.raises(pb.errors.PullbackError, match=f"report: {name}"):
+            pb.amp.report(network, LAYERS, X, **options)
+    with pytest.raises(pb.errors.ArgumentTypeError, match="wants a function"):
+        pb.amp.report(None, LAYERS, X)
+    wave = pb.amp.report(lambda p, x: pb.mean(pb.abs(p["w"] * x) ** 2), {"w": np.ones(4) * (1 + 2j)}, X[:, :4])
+    assert wave.gradients[0].norm == pytest.approx(
+        np.linalg.norm(2 * np.mean(X[:, :4] ** 2, 0) / 4 * (1 + 2j)), rel=1e-5
+    )
     with pytest.raises(pb.errors.ArgumentError, match="dtype"):
         pb.amp.report(network, LAYERS, X, dtype="float64")

@@ -1,6 +1,7 @@
 """Autocast and policies where they meet other features: each against casts written by hand."""
 
 import asyncio
+import weakref
 
 import numpy as np
 import pytest
@@ -95,6 +96,18 @@ def test_around_a_transform_it_is_as_inside(name):
     equal(off, AROUND[name](loss))
 
 
+@pytest.mark.parametrize("wrap", [lambda f: f, pb.jit], ids=["eager", "jit"])
+def test_backward_inside_of_the_block_is_that_outside(wrap):
+    inside, outside = (pb.tensor(W, requires_grad=True) for _ in range(2))
+    f = wrap(loss)
+    for _ in range(2):  # the second time it is added
+        with pb.autocast(lower={"add", "multiply"}):
+            f(inside).backward()
+            value = f(outside)
+        value.backward()
+    equal(inside.grad, outside.grad)
+
+
 @pytest.mark.parametrize("scope", [pb.autocast("float16"), pb.autocast(enabled=False), pb.no_grad()])
 def test_a_checkpoint_recomputes_in_its_own_scope(scope):
     w = pb.tensor(W, requires_grad=True)
@@ -165,6 +178,34 @@ def test_equations_are_solved_in_float32_at_every_order(solve):
     with pb.autocast():
         found = both()
     equal(found, both())
+
+
+def test_solvers_of_others_get_float32():
+    seen = []
+
+    @pb.implicit.custom_root(lambda x, a: 2.0 * x - a)
+    def solver(a):
+        seen.append(a.dtype.name)
+        return a / 2
+
+    w = pb.tensor(W, requires_grad=True)
+    with pb.autocast():
+        found = solver(pb.matmul(X, w))
+    pb.sum(found).backward()
+    assert (found.dtype.name, w.grad.dtype.name, seen) == ("float32", "float32", ["float32"])
+
+
+def test_a_scope_does_not_keep_checkpoints_alive():
+    class Mark:
+        pass
+
+    mark = Mark()
+    alive = weakref.ref(mark)
+    with pb.autocast():
+        value = pb.checkpoint(lambda w, mark: loss(w))(pb.tensor(W, requires_grad=True), mark)
+        value.backward()
+        del mark, value
+        assert alive() is None
 
 
 def test_optimizers_compute_as_if_it_were_off_and_their_closures_do_not():

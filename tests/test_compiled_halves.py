@@ -217,6 +217,71 @@ def test_functions_of_every_bfloat16():
             np.testing.assert_allclose(mine[finite], wanted[finite], rtol=2.0**-7, atol=1e-38)
 
 
+#: Products by the shapes of their matrices (rows, depth, columns); some machines take pairs of bfloat16 as they are.
+PRODUCTS = [(64, 64, 64), (17, 34, 48), (18, 2054, 32), (16, 2, 32), (40, 33, 64), (40, 34, 50), (9, 66, 32)]
+
+
+@pytest.mark.parametrize(("dtype", "sizes"), [*(("bfloat16", sizes) for sizes in PRODUCTS), ("float16", (17, 34, 48))])
+def test_products_of_all_shapes(monkeypatch, dtype, sizes):
+    """Matrices as they lie, transposed, at odd places, in a batch, computed before, and with an infinity and a NaN."""
+    monkeypatch.setattr(link, "EFFORT", ((), 0))
+    rows, depth, columns = sizes
+    a, b = drawn(dtype, rows, depth), drawn(dtype, depth, columns, seed=1)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    odd = np.zeros(a.size + b.size + 2, a.dtype)
+    odd[1 : 1 + a.size], odd[1 + a.size : -1] = a.ravel(), b.ravel()
+
+    def split(x):
+        return x[1 : 1 + a.size].reshape(rows, depth) @ x[1 + a.size : -1].reshape(depth, columns)
+
+    found = [
+        pb.jit(lambda a, b: a @ b, check=True)(a, b),
+        pb.jit(lambda a, b: a.T @ b.T, check=True)(np.ascontiguousarray(a.T), np.ascontiguousarray(b.T)),
+        pb.jit(split, check=True)(odd),
+        pb.jit(lambda a, b: (a * 2) @ (b / 2), check=True)(a, b),
+        pb.jit(lambda a, b: (b.T @ a.T).T, check=True)(a, b),
+        pb.jit(lambda a, b: pb.vmap(lambda a, b: a @ b, (0, None))(pb.stack([a, a, -a]), b)[1])(a, b),
+        pb.jit(lambda a, b: pb.scan(lambda c, x: (c, x @ c), b, pb.stack([a, a]))[1][1])(a, b),
+    ]
+    for mine in found:
+        assert mine.dtype == a.dtype
+        assert np.abs(np.asarray(mine, np.float64) - exact).max() <= EPSILON[dtype] / 2 * 1.01 * np.abs(exact).max()
+    a[0, 0], b[1, 1] = np.inf, np.nan
+    special = np.asarray(pb.jit(lambda a, b: a @ b)(a, b), np.float64)
+    with np.errstate(invalid="ignore"):
+        wanted = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_array_equal(np.isfinite(special), np.isfinite(wanted))
+    np.testing.assert_array_equal(np.isnan(special), np.isnan(wanted))
+
+
+def test_products_update_weights_in_place_and_serve_several_sizes():
+    """A float32 weight that products of bfloat16 are added to; one code for rows and depths that vary."""
+
+    def step(w, x, g):
+        return w - 0.5 * (x.T @ g).astype("float32")
+
+    fast = pb.jit(step, donate_argnums=0)
+    for n in (64, 128, 4098, 64):
+        w, x, g = np.ones((32, 48), np.float32), drawn("bfloat16", n, 32), drawn("bfloat16", n, 48, seed=1)
+        product = x.astype(np.float64).T @ g.astype(np.float64)
+        found = fast(w.copy(), x, g)
+        assert np.abs(found - (1 - 0.5 * product)).max() <= 2.0**-8 * np.abs(product).max()
+
+
+def test_a_long_product_has_the_same_bits_on_any_number_of_threads():
+    a, b = drawn("bfloat16", 96, 1024), drawn("bfloat16", 1024, 1024, seed=1)
+    before, found = pb.get_num_threads(), []
+    try:
+        for number in (1, 2):
+            pb.set_num_threads(number)
+            found.append(np.asarray(pb.jit(lambda a, b: a @ b)(a, b)))
+    finally:
+        pb.set_num_threads(before)
+    np.testing.assert_array_equal(*found)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    assert np.abs(found[0].astype(np.float64) - exact).max() <= 2.0**-8 * 1.01 * np.abs(exact).max()
+
+
 def check_random_program(seed):
     """Value, pull and push of a random program, in both dtypes: all stages of the compiler against NumPy op by op,
     within the noise of the roundings on the way.
@@ -259,3 +324,41 @@ def test_many_random_programs(monkeypatch):
         if seed % 4 == 1:
             source = in_float16(drawn_program(seed, 3, 8))
             assert [fault for mode in MODES if (fault := find_fault(source, mode)) is not None] == []
+
+
+def test_a_maximum_equals_its_element_wherever_both_are_widened(target):
+    """Comparisons and selections of widened values meet those that were stored, recomputed or moved in between."""
+    x = drawn("bfloat16", 6, 8) * 3
+
+    def f(x):
+        y = pb.tanh(x * 1.7)
+        wide, top = y.astype("float32"), pb.max(y, axis=1)
+        clipped = pb.maximum(wide, -2.0)
+        return [
+            wide == top.astype("float32").reshape(6, 1),
+            wide.T.reshape(8, 6) == pb.max(wide, axis=1),
+            clipped == pb.max(wide.T, axis=0)[:, None],
+            pb.where(wide > 0, wide, -wide) == abs(y).astype("float32"),
+            wide,
+            y,
+        ]
+
+    *equal, wide, y = (np.asarray(a) for a in pb.jit(f)(x))
+    top = y.astype("float32").max(axis=1)
+    np.testing.assert_array_equal(wide, y.astype("float32"))
+    for found, wanted in zip(equal, (wide == top[:, None], top == wide.T, wide == top[:, None]), strict=False):
+        np.testing.assert_array_equal(found, wanted)
+    assert equal[3].all()
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_the_last_element_of_a_row_is_stored_alone(dtype):
+    """One more than a vector has: what lies behind is left as it is."""
+
+    def f(x):
+        y = pb.nn.softmax(x, axis=-1)
+        return pb.concat([y, pb.cos(y)])
+
+    x = drawn(dtype, 17)
+    found, wanted = (np.asarray(a).astype("float32") for a in (pb.jit(f)(x), f(x)))
+    np.testing.assert_allclose(found, wanted, atol=2 * EPSILON[dtype])

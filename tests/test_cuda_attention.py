@@ -12,7 +12,7 @@ from pullback.nn.attention.on_chip import attend_on_chip
 
 needs_compiler = pytest.mark.skipif(not has_compiler(), reason="the emulator needs g++")
 #: Batch, queries, keys, width, causal.
-CASES = [((2,), 70, 70, 32, True), ((2, 1), 128, 128, 64, True), ((1,), 40, 100, 32, False), ((), 150, 33, 32, True)]
+CASES = [((2,), 70, 70, 32, True), ((1,), 66, 66, 64, True), ((1,), 40, 100, 32, False), ((), 150, 33, 32, True)]
 
 
 def make(rng, batch, queries, keys, width):
@@ -20,8 +20,8 @@ def make(rng, batch, queries, keys, width):
     return [rng.standard_normal(s).astype("f4") for s in shapes]
 
 
-def formula(q, k, v, scale, is_causal):
-    """In float64, and of all derivatives that NumPy can take of it."""
+def formula(q, k, scale, is_causal):
+    """The weights."""
     s = q @ np.swapaxes(k, -1, -2) * scale
     if is_causal:
         s = np.where(np.arange(k.shape[-2]) > np.arange(q.shape[-2])[:, None], -np.inf, s)
@@ -31,7 +31,7 @@ def formula(q, k, v, scale, is_causal):
 
 def gradients(q, k, v, bar, scale, is_causal):
     q, k, v, bar = (np.asarray(x, "f8") for x in (q, k, v, bar))
-    p = formula(q, k, v, scale, is_causal)
+    p = formula(q, k, scale, is_causal)
     p_bar = bar @ np.swapaxes(v, -1, -2)
     s_bar = p * (p_bar - (p * p_bar).sum(axis=-1, keepdims=True)) * scale
     return [p @ v, s_bar @ k, np.swapaxes(s_bar, -1, -2) @ q, np.swapaxes(p, -1, -2) @ bar]
@@ -58,6 +58,34 @@ def test_the_code_for_a_gpu_is_right_both_ways(monkeypatch, case):
     text = compiled.last.code.text
     assert all(f"{name}_<A>" in text for name in ("attend", "attend_back_queries", "attend_back_keys"))
     assert text.count("attend_<A>(groups") == 1, "the backward pass uses what the forward pass has computed"
+
+
+@needs_compiler
+def test_infinities_and_large_numbers_are_as_in_float32(monkeypatch):
+    monkeypatch.setitem(targets.TARGETS, "cpu", lambda program: EMULATED)
+    q, k, v, _ = make(np.random.default_rng(4), (1,), 40, 40, 32)
+    v[0, 7, 3], v[0, 9, 4], v[0, 20, 5], v[0, 30, 6] = np.inf, -3.4e38, np.nan, 3.4028e38
+    found = pb.jit(lambda *xs: attend_on_chip(*xs, 0.2, True))(q, k, v)
+    # a query meets no keys after its own
+    rows = [formula(q[:, : i + 1], k[:, : i + 1], 0.2, False)[:, -1:] @ v[:, : i + 1].astype("f8") for i in range(40)]
+    wanted = np.concatenate(rows, axis=1)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+@needs_compiler
+def test_attention_in_a_loop_is_launched_there(monkeypatch):
+    monkeypatch.setitem(targets.TARGETS, "cpu", lambda program: EMULATED)
+    q, k, v, _ = make(np.random.default_rng(3), (3, 1), 40, 40, 32)
+
+    def run(q, k, v):
+        return pb.scan(lambda c, kv: (c + attend_on_chip(c, *kv, 0.2, True), pb.sum(c)), q[0], (k, v))[0]
+
+    compiled = pb.jit(run)
+    found, wanted = compiled(q, k, v), q[0].astype("f8")
+    for i in range(3):
+        wanted = wanted + gradients(wanted, k[i], v[i], wanted, 0.2, True)[0]
+    assert off([found], [wanted]) < 2e-6
+    assert "attend_<A>" in compiled.last.code.text
 
 
 def test_both_ops_differentiate_and_batch_at_any_order():

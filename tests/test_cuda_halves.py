@@ -4,6 +4,8 @@ import fake_cuda_driver
 import numpy as np
 import pytest
 from cuda_emulator import EMULATED, has_compiler
+from random_programs import program
+from test_random_graphs import roles
 
 import pullback as pb
 from pullback.compile import targets
@@ -178,3 +180,25 @@ def test_eager_ops_round_as_those_of_the_cpu(dtype):
         mine, theirs = mine.astype(np.float64), np.asarray(theirs).astype(np.float64)
         # sums have another order, so that what follows may be rounded to a neighbor
         assert np.abs(mine - theirs).max() <= 2 * EPSILON[dtype] * np.abs(theirs).max()
+
+
+def check_random_program(seed):
+    """Value, pull and push of a random program: all stages and the text against NumPy, within the noise of rounding."""
+    f, args = program(seed)
+    args = tuple(np.ascontiguousarray(a).astype(getattr(pb, HALVES[seed % 2])) for a in args)
+    dots = tuple(drawn(HALVES[seed % 2], *a.shape, seed=i) for i, a in enumerate(args))
+    with np.errstate(all="ignore"):
+        pb.jit(roles(f), check=True)(args, dots)
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+@pytest.mark.usefixtures("emulated")
+def test_random_programs(seed):
+    check_random_program(seed)
+
+
+@pytest.mark.sweep
+@pytest.mark.usefixtures("emulated")
+def test_many_random_programs():
+    for seed in range(10, 110):
+        check_random_program(seed)

@@ -17,7 +17,7 @@ from test_random_graphs import tried
 import pullback as pb
 from pullback.arrays.trees import flatten
 from pullback.compile import targets
-from pullback.compile.cuda.kernel import row_shape, rows, rows_ahead
+from pullback.compile.cuda.kernel import row_shape, rows, rows_ahead, sorted_scatters
 from pullback.compile.cuda.kernel.render import render_kernel
 from pullback.compile.cuda.launch_plan import Choice, Launch, NestedPlans
 from pullback.compile.cuda.side_by_side import MAX_SHARED_BYTES, count_shared_bytes
@@ -251,6 +251,18 @@ def test_many_stores_at_indices_are_sorted(case):
     compare(pb.grad(f), *args)
 
 
+@pytest.mark.parametrize(("places", "high"), [(70000, 70000), (300, 300), (70000, 3)])
+def test_blocks_that_sort_together_keep_the_order_of_equal_keys(monkeypatch, places, high):
+    args = normal(places), indices(high, 2600)
+    f = pb.grad(lambda w, i: pb.sum(pb.sin(w[i]) * pb.exp(w[i])))
+    before = pb.jit(f)(*args)
+    monkeypatch.setattr(sorted_scatters, "MIN_POINTS_OF_BLOCKS", 1000)
+    monkeypatch.setattr(sorted_scatters, "POINTS_OF_BLOCK", 256)
+    assert any("block_sort_place_" in text for text in launches_of(f, *args))
+    compare(f, *args)
+    np.testing.assert_array_equal(pb.jit(lambda *args: f(*args))(*args), before)
+
+
 def test_the_last_of_many_stores_at_one_place_stays():
     w, i, v = normal(50, 7), indices(50, 300), normal(300, 7)
     compare(lambda w, i, v: (pb.set_at(w, i, v), pb.set_at(w, (i, slice(None, None, -1)), v)), w, i, v)
@@ -286,12 +298,31 @@ def test_launches_share_no_more_than_the_shared_memory_of_a_function():
     compare(f, *args)
 
 
+def chain(x, w):
+    h = x
+    for _ in range(30):  # of many lines a thread takes one element
+        h = pb.tanh(h * w + x)
+    return pb.sum(h), pb.max(h * h)
+
+
+@pytest.mark.parametrize("size", [1000, 2000])
+def test_the_last_block_folds_what_all_blocks_have_folded(size):
+    x, w = normal(size), normal(size) / 4
+    slopes = pb.value_and_grad(lambda x, w: chain(x, w)[0] * 2, argnums=(0, 1))
+    (text,) = launches_of(slopes, x, w)
+    assert "is_last" in text
+    compare(slopes, x, w)
+    compare(chain, x, w)
+    # in a loop, each round counts anew
+    compare(lambda x, w: pb.scan(lambda c, w: (c + chain(x, w)[0], c), pb.sum(x), pb.stack([w, w * 2, w])), x, w)
+
+
 # The same bits whatever the order of blocks and threads
 
 
 def step(w, scale, images, i, table):
     y = pb.nn.layer_norm(pb.nn.conv2d(images, w, padding=1), scale, axis=(1, 2, 3))
-    return pb.sum(pb.sin(y)) + pb.sum(pb.nn.softmax(table[i]) ** 2)
+    return pb.sum(pb.sin(y)) + pb.sum(pb.nn.softmax(table[i]) ** 2) + chain(pb.reshape(table, 2000), 0.2)[0]
 
 
 def test_the_order_of_blocks_and_threads_changes_no_bit():

@@ -170,6 +170,10 @@ def test_vectors_are_loaded_where_memory_has_them():
         (Case(rng, (2, 72, 36, 104), ("rows", *order), gaps=False), shape, 3)
         for order, shape in zip(2 * orders, panels, strict=False)
     ]
+    low = PanelShape(1, 4, (4, 2))
+    cases += [
+        (Case(rng, (2, 72, 36, 104), ("rows", "rows", order), gaps=False), low, 3) for order in ("rows", "columns")
+    ]
     run_tiles(cases)
     for case, shape, _ in cases:
         assert case.error() < 5e-7, (case.product, shape)

@@ -234,6 +234,30 @@ def test_a_scaled_step_is_a_graph_and_a_launch(gpu):
     assert launches < 8
 
 
+def test_nothing_waits_for_a_scaled_step(gpu, monkeypatch):
+    cupy, _ = gpu
+    kind, tensors = type(cupy.zeros(1)), parameters(cupy.asarray, [(3,), (4, 5)])
+    opt, scaler = pb.optim.Adam(tensors, lr=0.1), pb.amp.GradScaler(init_scale=1024.0)
+    bad = [cupy.asarray(np.float32(np.inf if k == 2 else 1)) for k in range(5)]
+
+    def refuse(*args, **options):
+        raise AssertionError("the host waits for the device")
+
+    for k in range(5):
+        opt.zero_grad()
+        scaler.scale(sum(pb.sum(p) for p in tensors) * bad[k]).backward()
+        scaler.unscale_(opt)
+        pb.optim.clip_grad_norm_(tensors, 1.0)
+        scaler.step(opt)
+        scaler.update()
+        if k == 0:  # tables and programs are made
+            for name in ("__bool__", "__float__", "__int__", "get", "item"):
+                monkeypatch.setattr(kind, name, refuse)
+    monkeypatch.undo()
+    assert scaler.get_scale() == 512.0
+    assert int(opt.groups[0].state[0].steps) == 4
+
+
 def test_losses_and_parameters_on_two_devices_have_one_scaler(gpu):
     cupy, _ = gpu
     tensors = parameters(cupy.asarray, [(3,), (4,)]) + parameters(np.asarray, [(2,), (5,)])

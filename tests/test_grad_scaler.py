@@ -446,6 +446,12 @@ def test_rules_that_would_see_scaled_gradients_are_refused():
     with pytest.raises(pb.errors.ArgumentError, match="never shrink"):
         optim.apply_if_finite(scaled).init(w)
     optim.chain(scaled, optim.freeze(False)).init(w)
+    (p,) = weights([1.0])
+    scaler, opt = pb.amp.GradScaler(), optim.Optimizer(optim.chain(scaled), [p])
+    scaler.scale(pb.sum(p)).backward()
+    for method in (scaler.unscale_, scaler.step):
+        with pytest.raises(pb.errors.ArgumentError, match="done twice"):
+            method(opt)
 
 
 def test_a_skipped_step_leaves_schedules_and_masters_as_they_were():
@@ -538,6 +544,21 @@ def test_a_scale_of_ones_own():
         scaler.update(100.0)
     with pytest.raises(pb.errors.ArgumentError, match="state_dict"):
         scaler.load_state_dict({"scale": 2.0})
+    with pytest.raises(pb.errors.ArgumentError, match="power of two"):
+        scaler.update("large")
+    for wrong in (-5, float("nan"), "x", np.arange(3)):
+        with pytest.raises(pb.errors.PullbackError, match="growth_tracker"):
+            scaler.load_state_dict({**scaler.state_dict(), "growth_tracker": wrong})
+    assert scaler.get_scale() == 256.0
+
+
+@pytest.mark.parametrize("wrap", ["scaled", "master_weights", "stochastic_rounding", "apply_if_finite", "lookahead"])
+def test_rules_around_rules_want_rules(wrap):
+    for wrong in (None, "adam", optim.adam):
+        with pytest.raises(pb.errors.ArgumentError, match=f"{wrap}: wants a rule"):
+            getattr(optim, wrap)(wrong)
+    with pytest.raises(pb.errors.ArgumentError, match="seed"):
+        optim.stochastic_rounding(optim.sgd(0.1), seed=1.5)
 
 
 def test_small_gradients_survive_float16_with_a_scale_alone():

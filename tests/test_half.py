@@ -134,6 +134,31 @@ def test_python_scalars_are_weak(name, dtype):
     assert x.grad.dtype == wanted
 
 
+@pytest.mark.parametrize(
+    ("f", "wanted"),
+    [
+        (lambda x: pb.maximum(x, 0.1), [0.5, 1, 0]),
+        (lambda x: pb.clip(x, -0.3, 0.1), [1, 0, 1]),
+        (lambda x: pb.where(x == 0.1, x, 0.5), [1, 0, 0]),
+        (lambda x: x * 0.1, [0.1] * 3),
+    ],
+)
+@HALVES
+def test_rules_see_python_scalars_as_rounded(f, wanted, dtype):
+    """0.1 is no half number: what it was rounded to ties with it, and is the slope of x * 0.1, in every mode."""
+    x = np.array([0.1, 0.5, -0.3]).astype(as_dtype(dtype))
+
+    def total(x):
+        return pb.sum(f(x).astype("float32"))
+
+    tracked = pb.tensor(x, requires_grad=True)
+    total(tracked).backward()
+    found = [tracked.grad, pb.grad(total)(x), pb.jit(pb.grad(total))(x), pb.vmap(pb.grad(f))(x)]
+    found += [pb.jvp(f, (x,), (np.ones(3, x.dtype),))[1], pb.jit(lambda x: pb.jvp(f, (x,), (x / x,))[1])(x)]
+    for slopes in found:
+        np.testing.assert_array_equal(np.asarray(slopes), np.array(wanted).astype(x.dtype))
+
+
 def test_promotion():
     """Two half types make float32; with integers both promote as float16 does in NumPy; NumPy's scalars are strong."""
     h, b = np.ones(2, "float16"), np.ones(2, pb.bfloat16)

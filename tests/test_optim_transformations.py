@@ -175,5 +175,5 @@ def test_chains_hand_extra_arguments_on_and_nest():
     rule = optim.chain(optim.clip_by_value(1.0), optim.chain(optim.scale(2.0), optim.reduce_on_plateau()))
     same(once(rule, value=1.0), {k: 2 * np.clip(g, -1, 1) for k, g in GRADS.items()})
     same(once(optim.chain()), GRADS)
-    with pytest.raises(pb.errors.ArgumentError, match="wants rules"):
+    with pytest.raises(pb.errors.ArgumentError, match="wants a rule"):
         optim.chain(optim.adam)

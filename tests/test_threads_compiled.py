@@ -6,6 +6,7 @@ import sys
 import textwrap
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +17,7 @@ from records import cases, name
 import pullback as pb
 from pullback import errors
 from pullback.arrays.trees import flatten
+from pullback.compile.computed_once import computed_once
 from pullback.compile.cpu.runtime import blas
 from pullback.compile.cpu.runtime.pool import POOL
 from pullback.ops.dispatch import apply
@@ -444,3 +446,23 @@ def test_another_blas_can_be_named(path, text):
     around = {**os.environ, "PULLBACK_BLAS": path or cython_blas.__file__}
     done = subprocess.run([sys.executable, "-c", code], env=around, capture_output=True, text=True, check=True)
     assert text in done.stdout
+
+
+def test_two_threads_that_ask_first_get_the_same_thing():
+    """Native code keeps the address of what is cached, which another one must not replace."""
+    made, start = [], threading.Barrier(8)
+
+    @computed_once
+    def make(name):
+        made.append(name)
+        time.sleep(0.01)
+        return object()
+
+    def ask(name):
+        start.wait(10)
+        return make(name)
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(ask, ["a", "b"] * 4))
+    assert sorted(made) == ["a", "b"]
+    assert len(set(found)) == 2

@@ -27,8 +27,8 @@ from contest import installed, processor
 
 import pullback as pb
 
-OURS = ("eager", "jit", "tf32")
-PEERS = ("eager", "compile", "graph", "compile+graph", "jax")
+OURS = ("eager", "jit", "tf32", "float32")
+PEERS = ("eager", "compile", "reduce-overhead", "graph", "compile+graph", "jax")
 #: What a line with a row begins with.
 MARK = "ROW "
 DEFAULT_PEERS = "eager,graph,jax"  # torch.compile takes minutes over all rows
@@ -39,7 +39,8 @@ class Workload:
     """One row. `data(small)` makes NumPy arguments `(parameters, *others)`; a loss is written once for each library.
 
     With a `rate` a call is a whole training step that updates the parameters, else the value and its gradients. Where
-    the loss is an array, the last argument is its cotangent and no part of the loss's arguments.
+    the loss is an array, the last argument is its cotangent and no part of the loss's arguments. `ours` in mixed
+    precision is compared with `wide`, the same in float32, which takes `wide_ratio` times as long or longer.
     """
 
     name: str
@@ -54,6 +55,8 @@ class Workload:
     is_array: bool = False
     tolerance: float = 2e-2  # peers may round products to tf32
     watches_median: bool = False
+    wide: Callable | None = None
+    wide_ratio: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,12 @@ def our_tf32(work: Workload, data: tuple, device: str) -> Contestant:
     return replace(our_jit(work, data, device), around=rounding_to_tf32)
 
 
+def our_float32(work: Workload, data: tuple, device: str) -> Contestant:
+    """The compiled step of a row in mixed precision, all in float32."""
+    assert work.wide is not None
+    return our_jit(replace(work, ours=work.wide), data, device)
+
+
 def our_eager(work: Workload, data: tuple, device: str) -> Contestant:
     """The loop by tape, as people write it."""
     to_device, to_numpy, wait = arrays_for(device)
@@ -187,7 +196,10 @@ def our_eager(work: Workload, data: tuple, device: str) -> Contestant:
 # PyTorch
 
 
-def torch_contestant(work: Workload, data: tuple, device: str, compiles: bool, captures: bool) -> Contestant:
+def torch_contestant(
+    work: Workload, data: tuple, device: str, mode: str | None = None, captures: bool = False
+) -> Contestant:
+    """With a `mode`, by `torch.compile`."""
     import torch
 
     torch.set_float32_matmul_precision("high")  # tf32 where the hardware has it: the peer at its best
@@ -199,13 +211,15 @@ def torch_contestant(work: Workload, data: tuple, device: str, compiles: bool, c
         return torch.tensor(a, device=device)
 
     loss = work.torch()
-    loss = torch.compile(loss) if compiles else loss
+    loss = loss if mode is None else torch.compile(loss, mode=mode)
     leaves = [to_device(a).requires_grad_() for a in data[0]]
     others = [to_device(a) for a in data[1:]]
     bar = others.pop() if work.is_array else None
     state: dict[str, Any] = {}
 
     def call() -> None:
+        if mode == "reduce-overhead":
+            torch.compiler.cudagraph_mark_step_begin()
         value = loss(leaves, *others)
         gradients = torch.autograd.grad(value, leaves, bar)
         if work.rate is not None:
@@ -292,10 +306,12 @@ MAKERS: dict[str, Callable[[Workload, tuple, str], Contestant]] = {
     "pullback eager": our_eager,
     "pullback jit": our_jit,
     "pullback tf32": our_tf32,
-    "PyTorch eager": lambda *a: torch_contestant(*a, compiles=False, captures=False),
-    "PyTorch compile": lambda *a: torch_contestant(*a, compiles=True, captures=False),
-    "PyTorch graph": lambda *a: torch_contestant(*a, compiles=False, captures=True),
-    "PyTorch compile+graph": lambda *a: torch_contestant(*a, compiles=True, captures=True),
+    "pullback float32": our_float32,
+    "PyTorch eager": torch_contestant,
+    "PyTorch compile": lambda *a: torch_contestant(*a, mode="default"),
+    "PyTorch reduce-overhead": lambda *a: torch_contestant(*a, mode="reduce-overhead"),
+    "PyTorch graph": lambda *a: torch_contestant(*a, captures=True),
+    "PyTorch compile+graph": lambda *a: torch_contestant(*a, mode="default", captures=True),
     "JAX": jax_contestant,
 }
 
@@ -309,6 +325,8 @@ def compete(work: Workload, options: argparse.Namespace) -> Row:
     ready: dict[str, Contestant] = {}
     expected: list[np.ndarray] | None = None
     for name in options.contestants:
+        if name == "pullback float32" and work.wide is None:
+            continue
         try:
             made = MAKERS[name](work, data, options.device)
             with made.around():
@@ -410,6 +428,9 @@ def verdicts(row: Row) -> Iterator[str]:
         ours = min(row.median[n] for n in row.median if n in ("pullback jit", "pullback tf32"))
         theirs = min(row.median[n] for n in peers)
         yield f"median {ours / theirs:.2f} of the peers'{judge(ours, theirs)}"
+    if compiled and "pullback float32" in best:
+        ratio = best["pullback float32"] / min(compiled)
+        yield f"{ratio:.2f} times as fast as float32, must reach {work.wide_ratio}{judge(work.wide_ratio, ratio)}"
     if work.eager_ratio and {"pullback eager", "PyTorch eager"} <= best.keys():
         ratio = best["pullback eager"] / best["PyTorch eager"]
         yield f"eager {ratio:.2f} of PyTorch's, must reach {work.eager_ratio:.2f}{judge(ratio, work.eager_ratio)}"
@@ -426,7 +447,7 @@ def print_heading(names: list[str]) -> None:
 
 def print_row(row: Row, names: list[str]) -> None:
     """Printed as soon as it is known: a run that is cut short has what it found."""
-    cells = [f"{row.best[n] * 1e6:,.1f}" if n in row.best else "failed" for n in names]
+    cells = [f"{row.best[n] * 1e6:,.1f}" if n in row.best else "failed" if n in row.failures else "" for n in names]
     print(f"| {row.workload.title} | {' | '.join(cells)} | {'; '.join(verdicts(row))} |", flush=True)
     for name, why in row.failures.items():
         print(f"  {name}: {why}", file=sys.stderr, flush=True)
@@ -446,7 +467,7 @@ def parse(doc: str) -> argparse.Namespace:
     options.seconds = 0.15 if options.quick else 2.0
     peers = PEERS if options.peers == "all" else [p for p in options.peers.split(",") if p]
     if options.device == "cpu":
-        peers = [p for p in peers if "graph" not in p]
+        peers = [p for p in peers if "graph" not in p and p != "reduce-overhead"]
     theirs = ["JAX" if p == "jax" else f"PyTorch {p}" for p in peers]
     ours = [f"pullback {o}" for o in options.ours.split(",") if o]
     # the first sets the standard; captures come last, since one that fails leaves PyTorch in disorder

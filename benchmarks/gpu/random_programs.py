@@ -1,4 +1,6 @@
-"""Random programs compiled for the GPU against the CPU: values, gradients and updates of the tests' generators."""
+"""Random programs compiled for the GPU against the CPU: values, gradients and updates of the tests' generators. In half
+types, where each rounding counts, against NumPy op by op, within the noise of the roundings on the way.
+"""
 
 import argparse
 import sys
@@ -54,11 +56,22 @@ def compare(f: Callable, args: list[np.ndarray], donated: object, device: str) -
     return max((off(a, b) for a, b in zip(flat(found, to_numpy), wanted, strict=True)), default=0.0)
 
 
+def judge(f: Callable, args: list[np.ndarray], donated: object, device: str, dtype: str) -> None:
+    """Raises where the results in a half type differ by more than rounding explains."""
+    to_device, _, wait = arrays_for(device)
+    narrow = [to_device(np.ascontiguousarray(a).astype(getattr(pb, dtype))) for a in args]
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        pb.jit(f, donate_argnums=donated, check=True)(*narrow)
+        wait()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--start", type=int, default=0)
+    parser.add_argument("--dtype", default="", choices=("", "bfloat16", "float16"), help="half types; else float32, 64")
     parser.add_argument("--seconds", type=float, default=240.0, help="stops after so long and says how far it came")
     options = parser.parse_args()
     print(machine(options.device))
@@ -69,6 +82,9 @@ def main() -> None:
         for name, f, args, donated in cases(seed):
             limit = 1e-4 if args and args[0].dtype == np.float32 else 1e-9
             try:
+                if options.dtype:
+                    judge(f, args, donated, options.device, options.dtype)
+                    continue
                 error = compare(f, args, donated, options.device)
                 if not error <= limit:
                     raise AssertionError(f"off by {error:.1e}")

@@ -1,6 +1,9 @@
-"""A training step of a transformer: 4 layers of 128, 4 heads, batch 16, length 64, float32; as `../transformer.py`."""
+"""A training step of a transformer: 4 layers of 128, 4 heads, batch 16, length 64; as `../transformer.py`. In float32,
+and with products and attention in bfloat16 (autocast).
+"""
 
 import math
+import operator
 from functools import partial
 
 import numpy as np
@@ -32,17 +35,17 @@ def data(small):
     return list(parameters(rng).values()), *(rng.integers(0, TOKENS, size=(BATCH, LENGTH)) for _ in range(2))
 
 
-def network(norm, gelu, attend, take, weights, x):
+def network(norm, gelu, attend, take, weights, x, matmul=operator.matmul):
     """The logits, over what differs between libraries."""
     p = dict(zip(NAMES, weights, strict=True))
     h = take(p["embed"], x) + p["places"]
     for i in range(LAYERS):
         y = norm(h, p[f"first_scale{i}"], p[f"first_shift{i}"])
-        y = attend(y @ p[f"qkv{i}"] + p[f"qkv_bias{i}"])
-        h = h + y @ p[f"out{i}"] + p[f"out_bias{i}"]
+        y = attend(matmul(y, p[f"qkv{i}"]) + p[f"qkv_bias{i}"])
+        h = h + matmul(y, p[f"out{i}"]) + p[f"out_bias{i}"]
         y = norm(h, p[f"second_scale{i}"], p[f"second_shift{i}"])
-        h = h + gelu(y @ p[f"up{i}"] + p[f"up_bias{i}"]) @ p[f"down{i}"] + p[f"down_bias{i}"]
-    return norm(h, p["scale"], p["shift"]) @ p["head"]
+        h = h + matmul(gelu(matmul(y, p[f"up{i}"]) + p[f"up_bias{i}"]), p[f"down{i}"]) + p[f"down_bias{i}"]
+    return matmul(norm(h, p["scale"], p["shift"]), p["head"])
 
 
 def ours(weights, x, y):
@@ -74,26 +77,58 @@ def in_torch():
     return loss
 
 
-def in_jax():
+def in_torch_autocast():
+    import torch
+
+    loss = in_torch()
+
+    def cast_loss(weights, x, y):
+        with torch.autocast(x.device.type, torch.bfloat16):
+            return loss(weights, x, y)
+
+    return cast_loss
+
+
+def in_jax(low=None):
+    """With `low`, products and attention have operands of that dtype, as autocast has them."""
     import jax
     import jax.numpy as jnp
 
     def norm(h, scale, shift):
         return jax.nn.standardize(h, epsilon=1e-5) * scale + shift
 
+    def matmul(x, y):
+        return x @ y if low is None else x.astype(low) @ y.astype(low)
+
     def attend(qkv):
+        qkv = qkv if low is None else qkv.astype(low)
         q, k, v = jnp.moveaxis(qkv.reshape(BATCH, LENGTH, 3, HEADS, -1), 2, 0)
         return jax.nn.dot_product_attention(q, k, v, is_causal=True).reshape(BATCH, LENGTH, WIDTH)
 
     def loss(weights, x, y):
-        logits = network(norm, jax.nn.gelu, attend, lambda table, i: table[i], weights, x)
+        logits = network(norm, jax.nn.gelu, attend, lambda table, i: table[i], weights, x, matmul)
+        logits = logits.astype(jnp.float32)
         return -jnp.take_along_axis(jax.nn.log_softmax(logits), y[..., None], axis=-1).mean()
 
     return loss
 
 
 TITLE = "transformer, 4 layers of 128, batch 16, length 64"
-ROWS = (Workload("transformer", TITLE, data, ours, in_torch, in_jax, must_reach=550, eager_ratio=1.0, rate=0.01),)
+ROWS = (
+    Workload("transformer", TITLE, data, ours, in_torch, in_jax, must_reach=550, eager_ratio=1.0, rate=0.01),
+    Workload(
+        "autocast transformer",
+        f"{TITLE}, autocast to bfloat16",
+        data,
+        pb.autocast("bfloat16")(ours),
+        in_torch_autocast,
+        partial(in_jax, "bfloat16"),
+        rate=0.01,
+        tolerance=8e-2,
+        wide=ours,
+        wide_ratio=1.3,
+    ),
+)
 
 if __name__ == "__main__":
     main(__doc__, ROWS)

@@ -9,6 +9,7 @@ __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
     "AxisError",
+    "CollectiveTimeoutError",
     "ConversionError",
     "ConvergenceError",
     "DeviceError",
@@ -21,12 +22,15 @@ __all__ = [
     "LeakError",
     "MemoryBudgetError",
     "MiscompiledError",
+    "MismatchError",
     "PullbackError",
+    "RankLostError",
     "RecomputeError",
     "ShapeError",
     "StorageError",
     "SingularError",
     "UnsupportedFunction",
+    "WorldError",
 ]
 
 
@@ -113,6 +117,22 @@ class HookError(PullbackError, ValueError):
 
 class MiscompiledError(PullbackError, AssertionError):
     """Compiled code and its reference disagree (`jit(check=True)`): an error of pullback, not of the program."""
+
+
+class WorldError(PullbackError, RuntimeError):
+    """Ranks that run one program do not go on together."""
+
+
+class MismatchError(WorldError):
+    """Ranks met at different collectives, or at one with different arguments."""
+
+
+class CollectiveTimeoutError(WorldError, TimeoutError):
+    """Some ranks did not come to a collective before the deadline."""
+
+
+class RankLostError(WorldError):
+    """A rank ended while others wait for it."""
 
 
 class AnomalyError(PullbackError, FloatingPointError):

@@ -22,7 +22,8 @@ R = TypeVar("R")
 
 class Modes(NamedTuple):
     """How ops behave in this context: whether they record, the installed instruments, a symbol of the program that
-    `jit` is tracing, which records ops on captured tensors (`ops/record.py`), and what `pb.autocast` casts.
+    `jit` is tracing, which records ops on captured tensors (`ops/record.py`), what `pb.autocast` casts, and the rank
+    that this is among ranks of one process.
     """
 
     grad: bool = True
@@ -30,6 +31,16 @@ class Modes(NamedTuple):
     instruments: Instruments | None = None
     tracing: Any = None
     autocast: Any = None
+    rank: Any = None
+
+
+def context_key(mode: Modes) -> Any:
+    """What a traced program depends on besides arguments: the dtypes that `pb.autocast` chooses, and the rank among
+    ranks of one process; None where there is neither.
+    """
+    if mode.autocast is None and mode.rank is None:
+        return None
+    return (None if mode.autocast is None else mode.autocast.key), mode.rank
 
 
 #: The default modes, and those of `no_grad` and `inference_mode`. Eager fast paths test `modes() is PLAIN`, so an equal

@@ -9,12 +9,14 @@ from typing import Any, final
 
 import numpy as np
 
+from ..arrays.argument_checks import check_count
 from ..arrays.node import Handle
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, tensor, wrap
 from ..arrays.trees import flatten, map_tree
 from ..compile.jit import jit
 from ..errors import ArgumentError, DtypeError, GraphError
+from ..ops.axes import as_integer
 from ..ops.concrete import is_concrete
 from ..ops.dispatch import as_value
 from ..ops.elementwise import pointwise
@@ -239,8 +241,10 @@ class GradScaler:
         known = {n: saved[n] for n in ScaleSettings._fields if n in saved}
         settings = self._settings._replace(**known).check("load_state_dict")
         scale = check_scale(untracked_value(saved["scale"]), "load_state_dict: scale")
+        name = "load_state_dict: growth_tracker"
+        row = check_count(as_integer(untracked_value(saved["growth_tracker"]), name), name, 0)
         self._settings = settings
-        self._set(np.full((), scale, np.float32), np.full((), int(saved["growth_tracker"]), np.int32))
+        self._set(np.full((), scale, np.float32), np.full((), row, np.int32))
 
     def _set(self, scale: Any, tracker: Any) -> None:
         with no_grad():
@@ -260,6 +264,11 @@ class GradScaler:
         """The first visit of an optimizer since the last update."""
         if not isinstance(optimizer, Optimizer):
             raise ArgumentError(f"{what}: wants an optimizer, such as pb.optim.Adam(params), got {optimizer!r}.")
+        if any(group.unscales for group in optimizer.groups):
+            raise ArgumentError(
+                f"{what}: the rule of this optimizer undoes a loss scale itself, which would be done twice.\n"
+                "  Use a GradScaler, or pb.optim.scaled with pb.optim.scale_loss."
+            )
         if id(optimizer) in self._visits:
             raise GraphError(f"{what}: the gradients of this optimizer are unscaled already since the last update.")
         mine = {id(p): name for name, p in named_parameters(optimizer)}

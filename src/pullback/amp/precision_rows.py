@@ -113,11 +113,16 @@ def _count_pair(loss: RangeLoss) -> str:
     return f"{loss.underflow} / {loss.overflow} of {loss.size}" if loss.size else ""
 
 
+def _in_float64(x: Any) -> Any:
+    array = to_numpy(x, "amp.report")
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
 def relative_error(found: Any, wanted: Any, typical: float = 0.0) -> float:
     """The size of the difference as a part of the size of what is wanted; infinite where one is not finite alone.
     `typical` is the root mean square of things alike: what is nothing beside them is compared with that.
     """
-    found, wanted = (to_numpy(x, "amp.report").astype(np.float64) for x in (found, wanted))
+    found, wanted = map(_in_float64, (found, wanted))
     known = np.isfinite(wanted)
     if np.any(known & ~np.isfinite(found)):
         return math.inf
@@ -129,7 +134,7 @@ def relative_error(found: Any, wanted: Any, typical: float = 0.0) -> float:
 
 def root_mean_square(arrays: Sequence[Any]) -> float:
     """Over all elements that are finite."""
-    rows = [to_numpy(x, "amp.report").astype(np.float64).ravel() for x in arrays]
+    rows = [np.abs(_in_float64(x)).ravel() for x in arrays]
     known = [x[np.isfinite(x)] for x in rows]
     count = sum(x.size for x in known)
     return math.sqrt(sum(float(x @ x) for x in known) / count) if count else 0.0
@@ -144,7 +149,7 @@ def gradient_row(name: str, found: Any, wanted: Any, typical: float, limits: Pre
     bad = int(np.sum(~np.isfinite(found) & np.isfinite(wanted)))
     state = "not finite" if bad else "underflow" if flushed > limits.lost * wanted.size else ""
     state = state or ("inaccurate" if error > limits.error else "")
-    norm = float(np.linalg.norm(wanted.astype(np.float64)))
+    norm = float(np.linalg.norm(_in_float64(wanted)))
     return GradientRow(name, tuple(wanted.shape), norm, error, flushed, bad, state)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.argument_checks import check_functions, check_number
 from ..arrays.dtypes import as_dtype
 from ..arrays.exchange import to_numpy
 from ..arrays.html_text import MOST_ROWS, html_block, html_table
@@ -80,12 +81,15 @@ def report(
     >>> found.keep_high()  # exp(16) is no number of float16
     ['matmul']
     """
-    limits, number = PrecisionLimits(error, lost, magnified), check_scale(scale, "report: scale")
+    check_functions("report", loss, *([] if against is None else [against]))
+    given = {"error": error, "lost": lost, "magnified": magnified}
+    limits = PrecisionLimits(*(check_number(f"report: {name}", x, least=0) for name, x in given.items()))
+    number = check_scale(scale, "report: scale")
     leaves, structure = flatten(map_tree(_in_float32, params))
     names = leaf_names(params, structure)
-    given = tuple(map_tree(_in_float32, a) for a in args)
+    inputs = tuple(map_tree(_in_float32, a) for a in args)
     stream = random.state()
-    high = _run(_without_policies(loss), leaves, structure, names, given, 1.0)
+    high = _run(_without_policies(loss), leaves, structure, names, inputs, 1.0)
     _check_is_high(high.recorder.records)
     random.restore(stream)
     if against is None and policy is None and not _has_policy(params):
@@ -93,7 +97,7 @@ def report(
     else:
         lowered = against or loss if policy is None else _with_policy(loss, policy)
         title = "lower precision" if policy is None else str(policy.compute)
-    low = _run(lowered, leaves, structure, names, given, number)
+    low = _run(lowered, leaves, structure, names, inputs, number)
     typical = root_mean_square([g for g in high.gradients if g is not None])
     rows = tuple(
         gradient_row(name, found, wanted, typical, limits)

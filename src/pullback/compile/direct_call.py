@@ -18,7 +18,7 @@ from ..instrument import OpCall
 from ..ops.dispatch import compute
 from ..ops.op import OUT
 from ..ops.record import keep_value
-from ..settings import PLAIN, Modes, modes
+from ..settings import PLAIN, Modes, context_key, modes
 from .as_op import CompiledOp
 from .recording import Recording
 from .stage.captures import as_native_contiguous
@@ -36,7 +36,7 @@ class DirectCall:
     """
 
     __slots__ = (
-        "_autocast", "_captured", "_code", "_count", "_known", "_last", "_op", "_plain", "_takes_tensors",
+        "_captured", "_code", "_context", "_count", "_known", "_last", "_op", "_plain", "_takes_tensors",
         "_unrecorded",
     )  # fmt: skip
 
@@ -47,10 +47,10 @@ class DirectCall:
         captured: Sequence[Any],
         count: int,
         takes_tensors: bool,
-        autocast: Any = None,
+        context: Any = None,
     ) -> None:
         #: What it was traced under, and the modes in which nothing has to be looked at.
-        self._autocast, self._plain = autocast, PLAIN if autocast is None else None
+        self._context, self._plain = context, PLAIN if context is None else None
         self._code, self._op, self._captured, self._count = code, op, tuple(captured), count
         self._takes_tensors = takes_tensors
         self._known: dict[bytes, _Variant | None] = {}
@@ -61,7 +61,7 @@ class DirectCall:
     def __call__(self, leaves: Sequence[Any]) -> list[Any] | None:
         last = self._last
         if (mode := modes()) is not self._plain:
-            if (None if mode.autocast is None else mode.autocast.key) != self._autocast:
+            if context_key(mode) != self._context:
                 return None
             if mode.tracing is not None or (mode.inference and mode.grad):
                 return None

@@ -18,9 +18,9 @@ from ..arrays.trees import dict_key_order, flatten, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ArgumentTypeError
 from ..public_names import explain_missing_attributes, explain_missing_functions
-from ..settings import modes, precision_listeners
+from ..settings import context_key, modes, precision_listeners
 from .recompilation import STORM, ArgumentKind, warn_of_storm
-from .specialization import Specialization, ambient_memory_limit, autocast_key, matmul_precision_on
+from .specialization import Specialization, ambient_memory_limit, matmul_precision_on
 from .stage.argument_errors import as_argument, describe_unhashable
 from .stage.arguments import make_flattener, static_key
 from .stage.captures import native_spec
@@ -237,7 +237,7 @@ class Jitted(Generic[P, R]):
             specs,
             ambient_memory_limit(),
             matmul_precision_on(specs),
-            autocast_key(),
+            context_key(modes()),
         )
         if key.precision is not None:
             _ON_GPUS.add(self)

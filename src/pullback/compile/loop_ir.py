@@ -17,7 +17,7 @@ import numpy as np
 
 from ..arrays.backends import namespace_of
 from ..program.ir import Symbol
-from .vocabulary import is_half, value_dtype
+from .vocabulary import is_narrow, value_dtype
 
 
 @dataclass(eq=False, slots=True)
@@ -105,7 +105,7 @@ class KernelLine:
     narrow: str = ""
 
     def __post_init__(self) -> None:
-        if self.dtype.itemsize == 2 and is_half(self.dtype):
+        if self.dtype.itemsize <= 2 and is_narrow(self.dtype):
             self.narrow, self.dtype = self.dtype.name, value_dtype(self.dtype)
         if self.compute_dtype is not None:
             self.compute_dtype = value_dtype(self.compute_dtype)

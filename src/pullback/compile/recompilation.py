@@ -15,7 +15,7 @@ STORM = 48
 
 class ArgumentKind(NamedTuple):
     """What a compiled form is for: static values, structure, order of keys, specs of the leaves, memory limit, on a
-    GPU the precision of matrix products, and what `pb.autocast` casts.
+    GPU the precision of matrix products, and the context (`context_key`).
     """
 
     static: Any
@@ -24,7 +24,7 @@ class ArgumentKind(NamedTuple):
     specs: tuple[Spec, ...]
     limit: int | None
     precision: str | None = None
-    autocast: Any = None
+    context: Any = None
 
 
 def warn_of_storm(name: str, kinds: Sequence[ArgumentKind]) -> None:

@@ -16,20 +16,19 @@ from ..arrays.spec import Spec, make_spec, spec_of, zeros
 from ..arrays.tensor import Tensor, wrap
 from ..ops.dispatch import apply
 from ..ops.elementwise.pointwise import multiply, where
-from ..ops.op import Op, as_formula
-from ..ops.record import PartRule
+from ..ops.op import Op, PartRule, as_formula
 from ..program.ir import Equation, Program, Symbol
 from ..program.run import run
 from ..program.split import split_forward_backward
 from ..program.stage import stage
 from ..settings import PLAIN, override_modes
-from ..tape.cotangents import ResultCotangents, accumulate
+from ..tape.cotangents import ResultCotangents, adder_of, step_of_part
 from ..transforms.boundary import unwrap_to_level
 from ..transforms.reverse import vjp
 from .lazy import lazy
 from .stage.captures import as_native_contiguous
 from .stage.residuals import is_cheap
-from .target import ARRAYS, UNTRACKED
+from .target import SAVED_ARRAYS, UNTRACKED
 
 if TYPE_CHECKING:
     from .as_op import CompiledOp
@@ -140,7 +139,7 @@ class Recording:
         made = []
         for i, spec in enumerate(self.of.out_specs):
             made.append(PlannedCall(PartRule(self.call.rule.op, i), (), {}, spec))
-            made[i].step = functools.partial(_step_of_part, i, len(self.of.out_specs))
+            made[i].step = step_of_part(i)
         return made
 
     def step(self, kept: tuple[Any, ...], parents: tuple[Any, ...], bar: Any, waiting: Any) -> None:
@@ -158,9 +157,14 @@ class Recording:
             shares = call(*given, *constants)
         if type(shares) is not list:
             shares = self.run_backward(*given)
-        for parent, share in zip(parents, shares, strict=True):
+        for parent, share, add in zip(parents, shares, self.adders, strict=True):
             held = parent.bar
-            parent.bar = share if held is waiting else accumulate(held, share)
+            parent.bar = share if held is waiting else add(held, share)
+
+    @lazy
+    def adders(self) -> list[Callable[[Any, Any], Any]]:
+        """What adds a share to a cotangent, for each tracked argument."""
+        return [adder_of(make_spec(s.shape, s.dtype, s.device)) for s in (self.forward.specs[i] for i in self.needs)]
 
     @property
     def _has_gradient(self) -> bool:
@@ -194,16 +198,7 @@ class Recording:
         """A direct call of the backward program, and its last arguments."""
         found = self.run_backward.find(*self.split.backward.inputs)
         direct = found.code.direct if found.is_prepared else None
-        return (_refuse if direct is None else direct.make_call(ARRAYS), found.captured)
-
-
-def _step_of_part(
-    index: int, count: int, kept: tuple[Any, ...], parents: tuple[Any, ...], bar: Any, waiting: Any
-) -> None:
-    """The cotangent of one result takes its place among those of the others."""
-    (parent,) = parents
-    found, held = ResultCotangents(index, count, bar), parent.bar
-    parent.bar = found if held is waiting else accumulate(held, found)
+        return (_refuse if direct is None else direct.make_call(SAVED_ARRAYS), found.captured)
 
 
 def _selects_cotangents(staged: Program, inputs: int) -> bool:

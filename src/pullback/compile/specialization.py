@@ -27,7 +27,7 @@ from ..ops.op import Op
 from ..program.constants import is_unchanged
 from ..program.ir import Program, Symbol
 from ..program.passes import optimize
-from ..settings import get_matmul_precision, installed, modes, override_modes
+from ..settings import context_key, get_matmul_precision, installed, modes, override_modes
 from ..transforms.boundary import unwrap_to_level
 from . import cache
 from .as_op import CompiledOp
@@ -71,7 +71,7 @@ class Specialization:
         self.closure: ClosureSnapshot = snapshot_closure(jitted.f, *(value for _, value in static))
         self.fast, self.deterministic = jitted.fast, jitted.deterministic
         self.ambient_limit = ambient_memory_limit()
-        self.autocast_key = autocast_key()
+        self.context_key = context_key(modes())
         self.limit = min((x for x in (jitted.limit, self.ambient_limit) if x is not None), default=None)
         self.is_optional = jitted.is_optional
         self.compile_alike = jitted.make_alike(self.limit)
@@ -201,7 +201,7 @@ class Specialization:
         # the memory of tensors is never overwritten; ops that run once are not repeated by a derivative
         takes_tensors = not self.donated and not self.has_impure_ops
         form = weakref.ref(self)  # no cycle: native code is freed with the function
-        count, key = len(self.staged.outputs), self.autocast_key
+        count, key = len(self.staged.outputs), self.context_key
         return DirectCall(lambda: form().code, lambda: form().as_op, self.captured, count, takes_tensors, key)  # type: ignore[union-attr]
 
     def call_with_states(self, leaves: Sequence[Any]) -> list[Any] | None:
@@ -370,12 +370,6 @@ class Specialization:
 def matmul_precision_on(specs: Iterable[Spec]) -> str | None:
     """How matrix products are rounded where arrays of these specs are; None where that cannot be chosen."""
     return get_matmul_precision() if any(s.device != "cpu" for s in specs) else None
-
-
-def autocast_key() -> Any:
-    """What a form depends on that is traced under `pb.autocast`; None where that is off."""
-    casting = modes().autocast
-    return None if casting is None else casting.key
 
 
 def ambient_memory_limit() -> int | None:

@@ -7,6 +7,7 @@ code of its own and links that to a `Runner`.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -112,6 +113,12 @@ class Target:
     #: Whether its products take matrices of a half dtype, sum in float32 and round once, into that dtype or float32;
     #: otherwise such matrices are widened in memory.
     has_half_products: bool = False
+    #: Whether a product of so many rows, columns and depth takes matrices of a half dtype into a float32 result, the
+    #: left one with numbers along the depth side by side, the right one either way.
+    takes_half_factors: Callable[[np.dtype[Any], int, int, int], bool] = lambda dtype, rows, columns, depth: False
+    #: From how many multiplications on they take matrices of eight bits, each with its elements along K side by side;
+    #: else those are widened to bfloat16, which has all their numbers.
+    min_float8_product: float = math.inf
     #: Whether its text can read numbers that vary with the sizes when it runs.
     takes_varying_sizes: bool = False
 
@@ -159,8 +166,8 @@ class Code(Protocol):
 #: What an input of a direct call is found to be.
 ARRAY, CONSTANT, TRACKED = range(3)
 #: What a direct call takes: arrays; untracked tensors too; all tensors, and nothing is recorded; or exactly those that
-#: are recorded.
-ARRAYS, UNTRACKED, UNRECORDED, RECORDED = range(1, 5)
+#: are recorded. What a tape saved and delivers are arrays of the program's specs for certain.
+ARRAYS, UNTRACKED, UNRECORDED, RECORDED, SAVED_ARRAYS = range(1, 6)
 
 
 class DirectCalls(Protocol):

@@ -16,6 +16,7 @@ from .numpy_runner import NumpyRunner
 from .pipeline import compile_program
 from .reference.checked_runner import CheckedRunner
 from .target import Options, Runner, Target, UnlinkableCodeError
+from .vocabulary import FLOAT8_DTYPES
 
 _why_no_cuda = lazy_function("cuda.runtime.link", "why_unavailable", "compile")
 #: By the kind of device: the target of a program whose arguments are there; None if it cannot take this program.
@@ -27,7 +28,7 @@ TARGETS: dict[str, Callable[[Program], Target | None]] = {
 #: Arguments of the host that take no more, such as keys of random draws, are copied to a device in each call.
 SMALL_ARGUMENT_BYTES = 64
 #: By the kind of device, the dtypes of arrays that native code takes.
-NATIVE_DTYPES: dict[str, Collection[str]] = {"cpu": DTYPES, "cuda": frozenset(C_TYPES)}
+NATIVE_DTYPES: dict[str, Collection[str]] = {"cpu": DTYPES, "cuda": frozenset(C_TYPES) - FLOAT8_DTYPES}
 
 
 def takes_arrays_of(spec: Spec) -> bool:

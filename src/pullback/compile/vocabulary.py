@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.dtypes import as_dtype
-from ..arrays.spec import Spec
+from ..arrays.spec import FLOAT8_CODES, Spec
 from ..ops.families import result_dtype
 from ..ops.op import Op
 
@@ -29,6 +29,8 @@ _LIGHT = frozenset((
 
 #: Dtypes that are loaded and stored; between that, values are float32, and rounded once where they are stored.
 HALF_DTYPES = frozenset(("float16", "bfloat16"))
+#: So are those of eight bits, which are computed with in no other way.
+FLOAT8_DTYPES = frozenset(("float8_e4m3fn", "float8_e5m2"))
 _FLOAT32 = np.dtype(np.float32)
 
 #: Every word, with the kinds of dtype it is defined for; an op whose kernel needs more falls back to NumPy.
@@ -94,15 +96,24 @@ def is_half(dtype: np.dtype[Any]) -> bool:
     return dtype.itemsize == 2 and dtype.name in HALF_DTYPES
 
 
+def is_float8(dtype: np.dtype[Any]) -> bool:
+    return dtype.char in FLOAT8_CODES
+
+
+def is_narrow(dtype: np.dtype[Any]) -> bool:
+    """Whether values are float32 between memory and memory."""
+    return is_half(dtype) or is_float8(dtype)
+
+
 def half_dtype(name: str) -> np.dtype[Any]:
-    """A half dtype by its name."""
+    """A dtype of sixteen or eight bits by its name."""
     found: np.dtype[Any] = as_dtype(name)
     return found
 
 
 def value_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype that values of a dtype have between memory and memory."""
-    return _FLOAT32 if is_half(dtype) else dtype
+    return _FLOAT32 if is_narrow(dtype) else dtype
 
 
 def computation_dtype(specs: Sequence[Spec], out: Spec) -> np.dtype[Any]:

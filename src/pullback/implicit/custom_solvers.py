@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from ..arrays.argument_checks import check_functions
@@ -131,8 +131,8 @@ def _push_external_solve(tangents: tuple[Any, ...], out: Any, xs: tuple[Any, ...
     return equation.make_equation().push(tangents, out, xs)
 
 
-_external_solve_op: Op = make_custom_record(
+_external_solve_op: Op = replace(make_custom_record(
     "custom_root", ("*xs",), lambda xp, *p, equation: equation.run(p),
     Formula(_pull_external_solve, ("bar", "out", "xs", "equation")),
     Formula(_push_external_solve, ("tangents", "out", "xs", "equation")), None, None,
-)  # fmt: skip
+), autocast="high")  # fmt: skip

@@ -18,6 +18,7 @@ __all__ = ["LIBRARY", "OPS", "Op", "load_all_ops"]
 
 #: Modules of ops that are imported on first access to one of their names; `load_all_ops` imports them all.
 LIBRARY: tuple[str, ...] = (
+    "collective",
     "elementwise.arithmetic",
     "reduce.calculus",
     "window.convolution",

@@ -203,8 +203,10 @@ class Casting:
     def _without_autocast(self, mode: Modes) -> Modes:
         """The modes of the op itself."""
         before, off = self._off
-        if before is not mode or off is None:
-            off = as_common(mode._replace(autocast=None))
+        if before is mode and off is not None:
+            return off
+        off = as_common(mode._replace(autocast=None))
+        if mode.instruments is None and mode.tracing is None:  # which would live as long as this scope
             self._off = (mode, off)
         return off
 

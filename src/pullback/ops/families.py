@@ -14,10 +14,25 @@ from ..errors import ArgumentError, DeviceError, DtypeError, GraphError, ShapeEr
 from . import basis, batching, op_samples
 from .dispatch import counts_as_number, float8_error, mixed_devices_error, promotion_argument, run, widens_bfloat16
 from .eager import public_function
-from .op import OPAQUE, PURE, Algebra, Effects, Formula, MaskedCotangent, Op, as_formula, register, widen_halves
+from .lazy import lazy_function
+from .op import (
+    OPAQUE,
+    OPS,
+    PURE,
+    Algebra,
+    Effects,
+    Formula,
+    MaskedCotangent,
+    Op,
+    as_formula,
+    register,
+    widen_arguments,
+    widen_halves,
+)
 from .signatures import Declarations
 
 FormulaFunction = Callable[..., Any]
+_compute_kernel = lazy_function("cuda.eager", "compute_kernel", "compile")
 
 
 def elementwise(
@@ -33,20 +48,22 @@ def elementwise(
     conjugate: bool = True,
     algebra: Algebra = OPAQUE,
     autocast: str = "",
+    has_own_bits: bool = False,
 ) -> Any:
     """An elementwise op: states one partial per argument, or with `bar` among its names, the product of
     the cotangent with the partial. None: the derivative is zero everywhere. Returns the public function.
+    `has_own_bits`: CuPy's function rounds otherwise than the kernel, which then computes every call on a GPU.
 
     For complex arguments the cotangent is multiplied by the conjugate partial; `conjugate=False`: the
     formula already is the whole pull (for functions that are not holomorphic, which then state `push` too).
     """
     ufunc = value if isinstance(value, str) else name if value is None else None
-    args = tuple(partials)
+    args, given = tuple(partials), _ufunc_value(ufunc) if ufunc else _check_callable(value)
     op = Op(
         name=name,
         family="elementwise",
         args=args,
-        value=_ufunc_value(ufunc) if ufunc else _check_callable(value),
+        value=_prefer_kernel(name, given) if has_own_bits else given,
         spec=_pointwise_spec(name, ufunc, dtype),
         pulls={a: None if p is None else _pull_from_partial(as_formula(p), conjugate) for a, p in partials.items()},
         push=_push_wide(
@@ -207,6 +224,7 @@ def general(
     meet: Callable[..., None] | None = None,
     direct: FormulaFunction | None = None,
     autocast: str = "",
+    effects: Effects = PURE,
 ) -> Op:
     """An op that states both derivatives; without them its results carry none (integers, booleans). Where the pulls
     of its arguments share most of their work, `joint` computes them together. `args` names the arrays where the
@@ -221,7 +239,7 @@ def general(
         batch=batch, samples=samples, wide_value=True, wide_rules=True,
         differentiable=push is not None, rearranges=rearranges, form=form,
         joint=None if joint is None else as_formula(joint), statics=statics or {}, meet=meet, direct=direct,
-        autocast=autocast,
+        autocast=autocast, effects=effects,
     )  # fmt: skip
     return register(op)
 
@@ -240,6 +258,16 @@ def _add_example(name: str, args: tuple[str, ...], ufunc: str | None, doc: str) 
 def _ufunc_value(name: str) -> FormulaFunction:
     known = getattr(np, name)
     return lambda xp, *arrays: known(*arrays) if xp is np else _library_function(xp, name)(*arrays)
+
+
+def _prefer_kernel(name: str, value: FormulaFunction) -> FormulaFunction:
+    """The value by the op's kernel on a GPU, if there is one for the arrays."""
+
+    def compute(xp: Any, *arrays: Any) -> Any:
+        found = None if xp is np else _compute_kernel(OPS[name], arrays)
+        return value(xp, *arrays) if found is None else found
+
+    return compute
 
 
 def _library_function(xp: Any, name: str) -> FormulaFunction:
@@ -320,7 +348,7 @@ def _push_wide(push: FormulaFunction) -> FormulaFunction:
     def push_in_single(tangents: Sequence[Any], out: Any, primals: Sequence[Any], static: dict[str, Any]) -> Any:
         first = out[0] if type(out) is tuple else out
         if first.dtype.char in HALF_CODES:
-            tangents, out, primals = widen_halves(tangents), widen_halves(out), widen_halves(primals)
+            tangents, out, primals = widen_halves(tangents), widen_halves(out), widen_arguments(primals, first.dtype)
         return push(tangents, out, primals, static)
 
     return push_in_single

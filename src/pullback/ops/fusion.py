@@ -84,9 +84,16 @@ class Call:
         return None
 
     def _add(self, x: Any) -> Declined | None:
-        # an array adds its shape and dtype to the key, a setting its class and value: no two kinds have one key
+        # an array adds its shape and dtype to the key, a tensor with plans the number of its spec, a setting its class
+        # and value: no two kinds have one key
         kind = type(x)
         if kind is Tensor:
+            if x.spec.number > 0:
+                self.key.append(x.spec.number)
+                self.values.append(x)
+                if x.spec.device != "cpu":
+                    self.is_on_gpu = True
+                return None
             if type(x.value) is not _ndarray and (why := self._add_place(x.value)) is not None:
                 return why
             spec = x.spec

@@ -143,7 +143,7 @@ class Op:
     `direct(*specs, **static)` gives the NumPy function of the arrays alone that computes the op's value with the least
     overhead; None: `value` with its parameters bound. What it gives serves a GPU too if it only calls a method of the
     array. `on_gpu(*specs, **static)` gives a function of a GPU's arrays that is quicker than `value`, which is asked
-    where it returns None.
+    where it returns None; that of a contraction takes `views` too (`bind_to_views` in `ops/binding.py`).
     """
 
     name: str
@@ -240,6 +240,19 @@ def widen_halves(value: Any) -> Any:
     return basis.astype(value, np.float32)
 
 
+def widen_arguments(args: Any, dtype: Any) -> Any:
+    """The arguments of a rule in float32 where they have half precision. Python numbers beside arrays of one half dtype
+    are those that the op computed with, rounded to it.
+    """
+    return [_round_number(x, dtype) if type(x) in (int, float) else x for x in widen_halves(list(args))]
+
+
+def _round_number(x: Any, dtype: Any) -> Any:
+    with np.errstate(over="ignore"):
+        rounded = float(np.asarray(x).astype(dtype))
+    return x if rounded == x else rounded
+
+
 class PullRule:
     """An op seen from the arguments that need a cotangent: what to save for them, and how to pull back.
 
@@ -312,7 +325,9 @@ class PullRule:
         ones, where the op has wide rules.
         """
         if self.op.wide_rules and is_any_half(specs) and not self._is_one_product(specs):
-            bar, out, args = widen_halves(bar), widen_halves(out), widen_halves(args)
+            dtypes = {s.dtype for s in specs if s.weak is None and s.dtype.kind != "b"}
+            args = widen_halves(args) if len(dtypes) > 1 else widen_arguments(args, *dtypes)
+            bar, out = widen_halves(bar), widen_halves(out)
         if self._joint is None or self.op.joint is None:
             return [self.share(i, bar, out, args, specs, static) for i in positions]
         together = self.op.joint.function(
@@ -380,3 +395,18 @@ class PullRule:
         if kind == "others":
             return [a for i, a in enumerate(args) if i != position]
         return position if kind == "position" else specs if kind == "specs" else args[start:]
+
+
+class PartRule:
+    """The rule of one result of many: its cotangent goes to its position among the node's."""
+
+    __slots__ = ("index", "keeps", "needs", "op")
+
+    def __init__(self, op: Op, index: int) -> None:
+        self.op = op
+        self.index = index
+        self.needs = (0,)
+        self.keeps = ()
+
+    def reaches(self, number: int) -> bool:
+        return True

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
-from operator import itemgetter, methodcaller
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,15 +21,11 @@ from ..arrays.protect import as_immutable
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor
 from ..settings import COMMON_MODES, INFERENCE, PLAIN, UNRECORDED, Modes, modes
-from .dispatch import compute, compute_half
-from .lazy import lazy_function
-from .op import BOTH, OUT, PURE, SECOND, Op, StaticMark, is_any_half
+from .binding import bind_function, converter
+from .op import BOTH, OUT, PURE, SECOND, Op, StaticMark
 
 _getframe = sys._getframe
 _ndarray = np.ndarray
-#: An op's kernel on a GPU as a function of arrays; None if it has none for such specs.
-bind_kernel = lazy_function("cuda.eager", "bind_kernel", "compile")
-_log_failure = lazy_function("cuda.eager", "log_failure", "compile")
 _NUMBERS = (float, int, bool)
 #: What static parameters of a planned call consist of; each of them equals nothing that means something else.
 _STATICS = (bool, int, str, np.dtype, type(None), StaticMark)
@@ -39,9 +34,11 @@ _MOST_PLANS = 1 << 12
 
 
 class CallPlan(NamedTuple):
-    """How a call runs in the default modes, under `no_grad` and under `inference_mode`; None: by the general path."""
+    """How a call runs in the default modes, under `no_grad` and under `inference_mode`; None: by the general path.
+    `spec` is that of its result, or a tuple.
+    """
 
-    spec: Spec
+    spec: Any
     record: Callable[..., Any] | None
     evaluate: Callable[..., Any] | None
     infer: Callable[..., Any]
@@ -119,13 +116,13 @@ def find_plan(key: tuple[Any, ...] | None) -> CallPlan | bool | None:
         return False
 
 
-def learn_call(key: Any, op: Op, args: Sequence[Any], static: dict[str, Any]) -> None:
+def learn_call(key: Any, make: Callable[[], CallPlan | None]) -> None:
     """Note a call of an op that went by the general path."""
-    learn(_plans, key, lambda: make_plan(op, args, static))
+    learn(_plans, key, make)
 
 
-def make_plan(op: Op, args: Sequence[Any], static: dict[str, Any]) -> CallPlan | None:
-    """The plan of a call with arguments like these (tensors, bare arrays, numbers), None if it can have none."""
+def specs_of_call(op: Op, args: Sequence[Any], static: dict[str, Any]) -> tuple[tuple[Spec, ...], Any] | None:
+    """The specs of arguments and results (several as a tuple) of a call that can have a plan."""
     if op.statics is None or op.spec is None or op.effects is not PURE or op.meet is not None or op.stops_tapes:
         return None
     if not all(map(_is_fixed, static.values())) or not all(map(_is_common, args)):
@@ -133,79 +130,31 @@ def make_plan(op: Op, args: Sequence[Any], static: dict[str, Any]) -> CallPlan |
     given = [spec_of(x) for x in args]
     specs = tuple([make_spec(s.shape, s.dtype, s.device) if s.number < 0 else s for s in given])
     out = op.spec(*specs, **static)
-    if type(out) is not Spec or any(s.device != out.device for s in specs if s.weak is None):
+    devices = {s.device for s in (out if type(out) is tuple else (out,))}
+    devices |= {s.device for s in specs if s.weak is None}
+    return (specs, out) if len(devices) == 1 else None
+
+
+def make_plan(op: Op, args: Sequence[Any], static: dict[str, Any]) -> CallPlan | None:
+    """The plan of a call with arguments like these (tensors, bare arrays, numbers) and one result, None if it can have
+    none.
+    """
+    found = specs_of_call(op, args, static)
+    if found is None or type(found[1]) is not Spec:
         return None
+    specs, out = found
     compute = bind_function(op, specs, static)
     calls = _PlannedCalls(op, specs, static, out)
     bare = any(type(x) is not Tensor for x in args)
     evaluate = _evaluator(compute, out, 0 if bare else len(args))
     infer = _evaluator(compute, out.as_inference(), 0, "inference")
-    if any(s.number < 0 for s in given):
+    if any(spec_of(x).number < 0 for x in args):
         return CallPlan(out, None, None, infer)
     if not (op.differentiable and out.inexact):
         return CallPlan(out, evaluate, evaluate, infer)
     if bare or len(args) > 2:
         return CallPlan(out, _recorder(compute, calls), evaluate, infer)
     return CallPlan(out, (_unary_recorder if len(args) == 1 else _binary_recorder)(compute, calls), evaluate, infer)
-
-
-def bind_function(op: Op, specs: Sequence[Spec], static: dict[str, Any]) -> Callable[..., Any]:
-    """The NumPy function that computes an op on arrays of these specs, its static parameters bound."""
-    device = next((s.device for s in specs if s.weak is None), "cpu")
-    if device != "cpu":
-        return _bind_on_gpu(op, specs, static, device)
-    if is_any_half(specs) and (op.wide_value or (op.ufunc is not None and any(s.is_large_half for s in specs))):
-        return partial(compute_half, op, np, **static)
-    if op.direct is not None and (found := op.direct(*specs, **static)) is not None:
-        return found  # type: ignore[no-any-return]
-    if op.ufunc is not None:
-        return getattr(np, op.ufunc)  # type: ignore[no-any-return]
-    return partial(op.value, np, **static)
-
-
-def _bind_on_gpu(op: Op, specs: Sequence[Spec], static: dict[str, Any], device: str) -> Callable[..., Any]:
-    """The same for arrays of a GPU; what fails there, or is called while another device is the current one, goes by
-    the general path, which raises the proper error. If it does not, that is logged.
-    """
-    if any(s.weak is not None for s in specs):
-        return lambda *arrays: compute(op, arrays, static)
-    cupy, number = sys.modules["cupy"], int(device.partition(":")[2])
-    direct = _find_direct_on_gpu(op, specs, static, cupy)
-    current_device = cupy.cuda.runtime.getDevice
-
-    def call(*arrays: Any) -> Any:
-        try:
-            return direct(*arrays) if current_device() == number else compute(op, arrays, static)
-        except Exception as error:
-            out = compute(op, arrays, static)
-            _log_failure(op, error)
-            return out
-
-    return call
-
-
-def _find_direct_on_gpu(op: Op, specs: Sequence[Spec], static: dict[str, Any], cupy: Any) -> Callable[..., Any]:
-    """The quickest function there is, on the device of the specs."""
-    if op.family == "elementwise" and not static and (kernel := bind_kernel(op, specs, static)) is not None:
-        return kernel  # type: ignore[no-any-return]
-    has_half = is_any_half(specs)
-    if has_half and op.ufunc is not None:
-        return lambda *arrays: compute(op, arrays, static)  # which knows how CuPy promotes bfloat16
-    wide = op.wide_value and has_half
-    value = partial(compute_half, op, cupy, **static) if wide else partial(op.value, cupy, **static)
-    quick = None if op.on_gpu is None else op.on_gpu(*specs, **static)
-    if quick is not None:
-        return lambda *arrays: value(*arrays) if (found := quick(*arrays)) is None else found
-    method: Any = None if op.direct is None else op.direct(*specs, **static)
-    return method if type(method) in (methodcaller, itemgetter) else value
-
-
-def converter(spec: Spec) -> Callable[[Any], Any]:
-    """What turns results of a library's functions that are not NumPy arrays into arrays on the spec's device."""
-    if spec.device == "cpu":
-        return np.asarray
-    cupy = sys.modules["cupy"]
-    return lambda value: value if type(value) is cupy.ndarray else cupy.asarray(value)
 
 
 def _is_fixed(value: Any) -> bool:
@@ -369,7 +318,7 @@ def _binary_recorder(compute: Callable[..., Any], calls: _PlannedCalls) -> Calla
     return record
 
 
-def _keep(keeps: tuple[int, ...], out: Any, values: list[Any], args: Sequence[Any]) -> tuple[Any, ...]:
+def keep_values(keeps: tuple[int, ...], out: Any, values: list[Any], args: Sequence[Any]) -> tuple[Any, ...]:
     """What a rule saves; the user may still write to a bare array."""
     for k in keeps:
         if k != OUT and type(args[k]) is _ndarray:
@@ -410,7 +359,7 @@ def _recorder(compute: Callable[..., Any], calls: _PlannedCalls) -> Callable[...
         node.rule = rule = call.rule
         node.parents = tuple(parents)
         node.order = depth + 1
-        node.kept = _keep(rule.keeps, value, values, args) if rule.keeps else ()
+        node.kept = keep_values(rule.keeps, value, values, args) if rule.keeps else ()
         node.spec = spec
         node.bar = None
         node.code, node.lasti = user_line(_getframe(2))

@@ -16,8 +16,9 @@ from ..errors import GraphError
 from ..instrument import OpCall, SavedSlot
 from ..settings import PLAIN, Modes, modes
 from .dispatch import compute, run
-from .op import OUT, Op
+from .op import OUT, Op, PartRule
 from .plans import call_key, find_plan, learn_call
+from .plans_of_many import make_call_plan
 
 _getframe = sys._getframe
 
@@ -33,7 +34,7 @@ def record(top: Tensor, op: Op, args: Sequence[Any], static: dict[str, Any]) -> 
                 plan = False  # it depends on the values; the general path raises the proper error
         out = record_general(top, op, args, static)
         if plan is None:
-            learn_call(key, op, args, static)
+            learn_call(key, lambda: make_call_plan(op, args, static))
         return out
     return record_general(top, op, args, static)
 
@@ -168,21 +169,6 @@ def _record_many(
             if result.spec.inexact:
                 result.node = part_node(node, i, result.spec)
     return results
-
-
-class PartRule:
-    """The rule of one result of many: its cotangent goes to its position among the node's."""
-
-    __slots__ = ("index", "keeps", "needs", "op")
-
-    def __init__(self, op: Op, index: int) -> None:
-        self.op = op
-        self.index = index
-        self.needs = (0,)
-        self.keeps = ()
-
-    def reaches(self, number: int) -> bool:
-        return True
 
 
 def part_node(node: Node, index: int, spec: Spec) -> Node:

@@ -229,10 +229,14 @@ def chain(*rules: Rule) -> Rule:
     >>> rule.update(np.array([3.0, 4.0]), rule.init(w), w)[0]
     array([-0.3, -0.4])
     """
-    for rule in rules:
-        if not isinstance(rule, Rule):
-            raise ArgumentError(f"chain: wants rules, such as pb.optim.adam(1e-3), got a {type(rule).__name__}.")
-    return named_chain("chain", *rules)
+    return named_chain("chain", *(check_rule(rule, "chain") for rule in rules))
+
+
+def check_rule(rule: Any, what: str) -> Rule:
+    """A rule that another one is made of."""
+    if not isinstance(rule, Rule):
+        raise ArgumentError(f"{what}: wants a rule, such as pb.optim.adam(1e-3), got a {type(rule).__name__}.")
+    return rule
 
 
 def named_chain(name: str, *rules: Rule) -> Rule:

@@ -18,6 +18,7 @@ from ..ops.families import broadcast_shape
 from ..ops.forms import Cast, Expand, Gather, Reduce, ScatterAdd
 from ..ops.op import IDENTITY, OPAQUE, PURE, Algebra
 from ..ops.shape.reshaping import broadcast_op, reshape_op
+from .casts import move_casts
 from .gathers import gather_sources
 from .ir import Equation, Program, Symbol
 from .loops import share_loops, value_key
@@ -326,5 +327,6 @@ def _has_axes(x: Any) -> bool:
 #: The passes in the order in which they run.
 PASSES = (
     expand, absorb_numbers, simplify, fold_constants, simplify, replace_full_scatters, replace_by_taps,
-    gather_sources, merge_equal, share_loops, drop_repeated_masks, drop_unused, transpose_products, hoist_small,
+    gather_sources, merge_equal, share_loops, drop_repeated_masks, drop_unused, move_casts, drop_unused,
+    transpose_products, hoist_small,
 )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.backends import as_array, namespace_on
+from ..arrays.backends import array_class_of_gpus, as_array, namespace_on
 from ..arrays.call_site import propagate_call_site, user_line
 from ..arrays.node import DifferentiatedCall, Hooks, Node, PlannedCall
 from ..arrays.spec import Spec, ones, spec_of, zeros
@@ -18,7 +18,7 @@ from ..arrays.value import Value
 from ..errors import ArgumentError, DeviceError, DtypeError, GraphError, ShapeError
 from ..ops.elementwise import pointwise
 from ..ops.shape.reshaping import astype
-from ..settings import PLAIN, installed, modes
+from ..settings import PLAIN, installed, modes, override_modes
 from .cotangents import GradientDelivery, strip_mask
 from .sweep import Sweep, is_in_running_call, locate_error
 
@@ -75,8 +75,13 @@ def _deliver_directly(root: Any, retain: bool) -> bool:
     if node is None or node.order != 1 or type(node.call) is not PlannedCall or node.call.gradient is None:
         return False
     parents = node.parents
-    if modes() is not PLAIN or DifferentiatedCall.is_any_running() or node.kept is None:
+    if DifferentiatedCall.is_any_running() or node.kept is None:
         return False
+    if (mode := modes()) is not PLAIN:
+        if mode.autocast is None:
+            return False
+        with override_modes(autocast=None):  # a derivative has the dtypes of its op, whatever is cast here
+            return _deliver_directly(root, retain)
     # an argument that was passed twice gets the sum of its shares, before what it has already is added
     if len(set(parents)) < len(parents) or (Hooks.exist and any(parent.hooks is not None for parent in parents)):
         return False
@@ -211,12 +216,13 @@ class _Collector:
 class _GradientLog:
     """Writes gradients to tensors and saves the old ones, so that a failed backward restores them."""
 
-    __slots__ = ("_announce", "_before", "_create_graph", "_delivery", "_only", "_seen")
+    __slots__ = ("_announce", "_before", "_create_graph", "_delivery", "_on_gpu", "_only", "_seen")
 
     def __init__(self, only: list[Tensor] | None, create_graph: bool) -> None:
         self._before: list[tuple[Tensor, Tensor | None]] = []
         self._announce = installed().writes_gradient
         self._delivery = GradientDelivery()
+        self._on_gpu = array_class_of_gpus()
         self._create_graph = create_graph
         self._only = only
         self._seen: set[Node] = set()
@@ -243,12 +249,16 @@ class _GradientLog:
             total = bar if old is None else pointwise.add(old if self._create_graph else old.value, strip_mask(bar))
             total = self._delivery.owned_copy(total)
             spec = tensor.spec
-            if type(total) is _ndarray and spec.plain is not None:  # a cotangent has the spec of its value
+            # a cotangent has the spec of its value
+            if spec.plain is not None if type(total) is _ndarray else self._is_plain_on_gpu(total, spec):
                 tensor._grad = wrap(total, spec)
             else:
                 tensor._grad = total if isinstance(total, Tensor) else wrap(total, spec_of(total))
             if self._create_graph:
                 propagate_call_site(tensor._grad.node, user_line(sys._getframe(1)))
+
+    def _is_plain_on_gpu(self, total: Any, spec: Spec) -> bool:
+        return type(total) is self._on_gpu and spec.number > 0 and not spec.half
 
     def check_all_reached(self, targets: frozenset[Node] | None) -> None:
         """Raise for requested inputs that the pass did not reach, instead of a silent None."""

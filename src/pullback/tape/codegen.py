@@ -33,16 +33,18 @@ import numpy as np
 from ..arrays.backends import array_class_of_gpus
 from ..arrays.node import PlannedCall
 from ..arrays.spec import PLAIN_KINDS, Spec, make_spec, spec_of
+from ..ops.binding import bind_function, bind_to_views
 from ..ops.elementwise import pointwise
 from ..ops.lazy import lazy_function
-from ..ops.op import OUT, MaskedCotangent, PullRule
-from ..ops.plans import bind_function
+from ..ops.op import OUT, MaskedCotangent, PartRule, PullRule
 from ..ops.reduce.reductions import fit_to_spec
 from ..ops.shape.reshaping import narrow
 from ..program.ir import Equation, Program, Symbol
 from ..program.run import run
 from ..program.stage import stage
 from .cotangent_masks import fit_share
+from .cotangents import step_of_part
+from .view_folding import View, fold_views
 
 BackwardStep = Callable[[tuple[Any, ...], tuple[Any, ...], Any, Any], None]
 Accumulate = Callable[[Any, Any], Any]
@@ -61,15 +63,41 @@ def plain_step(rule: PullRule, kind: int, accumulate: Accumulate) -> BackwardSte
 
 def planned_step(call: PlannedCall, accumulate: Accumulate) -> BackwardStep:
     """The same for a planned call, whose specs and static parameters are known."""
+    if type(call.rule) is PartRule:
+        return step_of_part(call.rule.index)
     rendered = None
     if call.rule.op.family in _RENDERED and all(s.weak is None for s in call.specs):
-        rendered = None if call.out.device == "cpu" else _kernel_step(call, accumulate)
+        rendered = None if _device_of(call) == "cpu" else _kernel_step(call, accumulate)
         rendered = rendered or _render_step(call, accumulate)
-    return rendered or _interpreted_step(call, accumulate)
+    interpreted = _interpreted_step(call, accumulate)
+    return _step_of_many(call, rendered, interpreted) if type(call.out) is tuple else rendered or interpreted
+
+
+def _device_of(call: PlannedCall) -> str:
+    device: str = (call.out[0] if type(call.out) is tuple else call.out).device
+    return device
+
+
+def _step_of_many(call: PlannedCall, rendered: BackwardStep | None, interpreted: BackwardStep) -> BackwardStep:
+    """The step of an op with several results: generated code is for the case that all of them have a cotangent."""
+    # a joint rule makes zeros of the spec itself, if it needs any
+    absent = call.out if call.rule.op.joint is not None else (None,) * len(call.out)
+
+    def step(kept: tuple[Any, ...], parents: tuple[Any, ...], bar: Any, waiting: Any) -> None:
+        bars = bar.bars
+        if rendered is not None and all(b is not None for b in bars):
+            rendered(kept, parents, bars, waiting)
+        else:
+            bars = tuple([spec if b is None else b for b, spec in zip(bars, absent, strict=True)])
+            interpreted(kept, parents, bars, waiting)
+
+    return step
 
 
 def _kernel_step(call: PlannedCall, accumulate: Accumulate) -> BackwardStep | None:
     """On a GPU a rule is one kernel, if all its ops are elementwise; it also adds to the cotangents that are there."""
+    if type(call.out) is tuple:
+        return None
     program, fed = _stage_shares(call)
     shares_alone = _bind_program(program)
     if shares_alone is None:
@@ -158,31 +186,35 @@ def _unpack_kept(rule: PullRule, kept: Sequence[Any], specs: Sequence[Any]) -> t
 
 
 def _stage_shares(call: PlannedCall) -> tuple[Program, list[int]]:
-    """The rule as a program of the cotangent and the saved values, and which parents its results are for."""
+    """The rule as a program of the cotangents and the saved values, and which parents its results are for."""
     rule, specs = call.rule, call.specs
+    outs = call.out if type(call.out) is tuple else (call.out,)
     fed: list[int] = []
 
-    def compute_shares(bar: Symbol, *kept: Symbol) -> tuple[Any, ...]:
-        out, args = _unpack_kept(rule, kept, specs)
+    def compute_shares(*symbols: Symbol) -> tuple[Any, ...]:
+        bar: Any = symbols[: len(outs)] if type(call.out) is tuple else symbols[0]
+        out, args = _unpack_kept(rule, symbols[len(outs) :], specs)
         shares = rule.shares(rule.needs, bar, out, args, specs, call.static)
         fed.extend(n for n, share in enumerate(shares) if share is not None)
         return tuple(_fit_to_argument(shares[n], specs[rule.needs[n]]) for n in fed)
 
-    program = stage(compute_shares, call.out, *(call.out if k == OUT else specs[k] for k in rule.keeps))
+    program = stage(compute_shares, *outs, *(call.out if k == OUT else specs[k] for k in rule.keeps))
     return program, fed
 
 
 def _render_step(call: PlannedCall, accumulate: Accumulate) -> BackwardStep | None:
-    rule = call.rule
+    rule, results = call.rule, len(call.out) if type(call.out) is tuple else 0
+    if results and OUT in rule.keeps:
+        return None
     program, fed = _stage_shares(call)
     if not all(map(_can_render, program.equations)) or not all(isinstance(o, Symbol) for o in program.outputs):
         return None
     names: dict[str, Any] = {"getrefcount": sys.getrefcount, "accumulate": accumulate}
-    if call.out.device == "cpu":
+    if _device_of(call) == "cpu":
         names |= {"asarray": np.asarray, "ndarray": np.ndarray, "add": np.add}
     else:
         names |= {"ndarray": array_class_of_gpus()}
-    text = _render_text(program, len(rule.needs), fed, names)
+    text = _render_text(program, results, len(rule.needs), fed, names)
     exec(_compile(text, rule.op.name), names)
     step: BackwardStep = names["step"]
     return step
@@ -212,16 +244,21 @@ def _compile(text: str, name: str) -> CodeType:
     return compile(text, f"<pullback: the rule of {name}>", "exec")
 
 
-def _render_text(program: Program, parents: int, fed: Sequence[int], names: dict[str, Any]) -> str:
-    """The source of the step, which adds shares to the parents in `fed`; what it refers to is added to `names`."""
+def _render_text(program: Program, bars: int, parents: int, fed: Sequence[int], names: dict[str, Any]) -> str:
+    """The source of the step, which adds shares to the parents in `fed`; what it refers to is added to `names`. With
+    several results, `bar` is the tuple of so many cotangents.
+    """
     inputs, results = program.inputs, program.outputs
     called = {id(s): f"k{i}" for i, s in enumerate(inputs)}
-    called[id(inputs[0])] = "bar"
     lines = ["def step(kept, parents, bar, waiting):"]
-    if len(inputs) > 1:
-        lines.append(f"    {', '.join(called[id(s)] for s in inputs[1:])}, = kept")
+    if bars:
+        lines.append(f"    {', '.join(called[id(s)] for s in inputs[:bars])}, = bar")
+    else:
+        called[id(inputs[0])] = "bar"
+    if len(inputs) > max(bars, 1):
+        lines.append(f"    {', '.join(called[id(s)] for s in inputs[max(bars, 1) :])}, = kept")
     lines.append(f"    {', '.join(f'parent{i}' for i in range(parents))}, = parents")
-    lines += _render_equations(program, called, names)
+    lines += _render_equations(program, None if bars else inputs[0], called, names)
     for i, result in zip(fed, results, strict=True):
         is_array = result.spec.shape or result.spec.device != "cpu"
         share = called[id(result)] if is_array else f"asarray({called[id(result)]})"
@@ -229,15 +266,26 @@ def _render_text(program: Program, parents: int, fed: Sequence[int], names: dict
     return "\n".join(lines)
 
 
-def _render_equations(program: Program, called: dict[int, str], names: dict[str, Any]) -> list[str]:
+def _render_equations(program: Program, bar: Symbol | None, called: dict[int, str], names: dict[str, Any]) -> list[str]:
     """A line for each equation; a ufunc writes into a temporary, or into `bar`, that is unused from there on."""
-    equations, bar = program.equations, program.inputs[0]
+    equations = program.equations
+    folded = fold_views(program)
     last_use = {id(a): n for n, e in enumerate(equations) for a in e.args}
     last_use |= {id(r): len(equations) for r in program.outputs}
     own: set[int] = set()  # results in memory of their own, without views
     lines = []
     for n, equation in enumerate(equations):
         (result,), ufunc = equation.results, _find_ufunc(equation)
+        if id(result) in folded:
+            continue
+        sources = [folded.get(id(a), View(a, None)) for a in equation.args]
+        if any(view is not None for _, view in sources):
+            names[f"f{n}"] = bind_to_views(
+                equation.op, [spec_of(a) for a in equation.args], equation.static, [view for _, view in sources]
+            )
+            called[id(result)] = f"t{n}"
+            lines.append(f"    t{n} = f{n}({', '.join(called[id(source)] for source, _ in sources)})")
+            continue
         args = [called[id(a)] if isinstance(a, Symbol) else _bind_constant(a, equation, names) for a in equation.args]
         reuse: list[str] = []
         if ufunc is None:
@@ -250,7 +298,7 @@ def _render_equations(program: Program, called: dict[int, str], names: dict[str,
             if result.spec.shape:
                 over = [a for a in equation.args if id(a) in own and last_use[id(a)] == n and a.spec == result.spec]
                 reuse = [called[id(a)] for a in over[:1]]
-                if not reuse and result.spec == bar.spec and last_use.get(id(bar)) == n:
+                if not reuse and bar is not None and result.spec == bar.spec and last_use.get(id(bar)) == n:
                     reuse = [f"bar if getrefcount(bar) == {_BAR_ALONE} and bar.base is None else None"]
         if ufunc is not None or equation.op.family == "contraction":
             own.add(id(result))

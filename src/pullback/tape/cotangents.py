@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from ..arrays.backends import copy_array, is_array
+from ..arrays.backends import array_class_of_gpus, copy_array, is_array
+from ..arrays.spec import Spec
 from ..arrays.tensor import Tensor, alias
 from ..arrays.value import Value
+from ..ops.binding import bind_function
 from ..ops.elementwise import pointwise
 from ..ops.op import MaskedCotangent
 
@@ -41,6 +43,17 @@ class ResultCotangents:
         return self
 
 
+def step_of_part(index: int) -> Callable[..., None]:
+    """The step of a backward pass at the node of one result of many: its cotangent takes its place among the others."""
+
+    def step(kept: tuple[Any, ...], parents: tuple[Any, ...], bar: Any, waiting: Any) -> None:
+        (parent,) = parents
+        found, held = ResultCotangents(index, len(parent.spec), bar), parent.bar
+        parent.bar = found if held is waiting else accumulate(held, found)
+
+    return step
+
+
 def strip_mask(bar: Any) -> Any:
     """A cotangent without its mask."""
     return bar.bar if type(bar) is MaskedCotangent else bar
@@ -54,6 +67,16 @@ def accumulate(held: Any, share: Any) -> Any:
     if type(held) is MaskedCotangent and type(share) is MaskedCotangent:
         return MaskedCotangent(pointwise.add(held.bar, share.bar), pointwise.logical_or(held.mask, share.mask))
     return pointwise.add(strip_mask(held), strip_mask(share))
+
+
+def adder_of(spec: Spec) -> Callable[[Any, Any], Any]:
+    """`accumulate` for cotangents of a spec; on a GPU one kernel, launched directly."""
+    if spec.device == "cpu":
+        return accumulate
+    add, kind = bind_function(pointwise.add.op, (spec, spec), {}), array_class_of_gpus()
+    return lambda held, share: (
+        add(held, share) if type(held) is kind and type(share) is kind else accumulate(held, share)
+    )
 
 
 def arrays_in(value: Any) -> Iterator[Any]:

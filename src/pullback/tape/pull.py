@@ -10,8 +10,8 @@ from ..arrays.protect import as_immutable
 from ..arrays.spec import spec_of
 from ..arrays.tensor import wrap
 from ..errors import GraphError
-from ..ops.op import OUT
-from ..ops.record import PartRule, part_node
+from ..ops.op import OUT, PartRule
+from ..ops.record import part_node
 from ..ops.saved_values import SavedValue
 from .cotangent_masks import RuleCall, cotangent_mask, fit_share, pull_masked
 from .cotangents import ResultCotangents, strip_mask

@@ -13,7 +13,7 @@ from ..compile.jit import Jitted
 from ..compile.specialization import Specialization
 from ..errors import ArgumentError
 from ..graph.draw import DrawingCard, draw_cards, draw_program
-from ..ops.record import PartRule
+from ..ops.op import PartRule
 from ..program.ir import Program
 from ..program.text import format_program, format_spec
 from ..tape.sweep import order_deepest_first

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.backends import is_array
+from ...arrays.backends import is_array, namespace_of
 from ...arrays.value import Value
 from ..loops.snapshots import is_ticket
 
@@ -74,7 +74,8 @@ def _take_sample(array: Any) -> Any:
     if array.flags.c_contiguous:
         found = array.reshape(-1)[::step]
         return found.copy() if step == 1 else found
-    return array[np.unravel_index(np.arange(0, array.size, step), array.shape)]
+    xp = namespace_of([array])
+    return array[xp.unravel_index(xp.arange(0, array.size, step), array.shape)]
 
 
 def _sum_words(array: Any) -> tuple[Any, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...arrays.spec import Spec, spec_of
 from ...arrays.tensor import Tensor
+from ..computed_once import computed_once
 from ..vocabulary import IDENTITY
 from .program.parallel_call import PARALLEL
 from .rows import CHUNK, Phase, Piece, RowCode
@@ -215,7 +216,7 @@ class _MethodDef(ctypes.Structure):
     )
 
 
-@functools.cache
+@computed_once
 def _walk() -> tuple[_MethodDef, LinkedCode]:
     """The native walk over rows, which is the same for all tables, and what holds its code."""
     code = link(render_walk(_slot_offsets()), ["step"], effort=LEAST_EFFORT)

@@ -13,12 +13,13 @@ from ..schedule.row_plan import row_scratch_bytes
 from ..target import Costs, Limits, Target
 from ..vocabulary import HALF_DTYPES, MAX_RECOMPUTE_WEIGHT, VOCABULARY
 from .linalg.routines import has_routine, scratch_bytes
+from .matmul.bfloat16 import VECTOR_BYTES, can_multiply_pairs, multiplies_pairs
 from .matmul.panels import is_paneled
 from .program.render import render_program
 from .runner import CpuRunner
 from .runtime.blas import blas_thread_functions
 from .runtime.entry import can_check, is_abi_supported
-from .runtime.link import compile_assembly, converts_float16, has_llvm, vector_bytes
+from .runtime.link import compile_assembly, converts_float16, has_llvm, multiplies_bfloat16, vector_bytes
 from .runtime.pool_code import MAX_BLOCKS
 from .window.routine import ROUTINE, find_plan, workspace_bytes
 
@@ -82,8 +83,14 @@ def make_cpu_target(limits: Limits) -> Target:
         disassemble=compile_assembly,
         scratch_bytes=lambda step: _scratch_bytes(step, limits),
         has_routine=lambda routine, specs: _has_routine(routine, specs, limits),
-        can_cut_product=lambda product: is_paneled(product, limits.vector_bytes),
+        can_cut_product=lambda product: multiplies_pairs(product) or is_paneled(product, limits.vector_bytes),
         can_divide_batches=lambda: blas_thread_functions() is not None,
+        takes_half_factors=lambda dtype, rows, columns, depth: (
+            dtype.name == "bfloat16"
+            and limits.vector_bytes == VECTOR_BYTES
+            and multiplies_bfloat16()
+            and can_multiply_pairs(rows, columns, depth)
+        ),
         takes_varying_sizes=True,
     )
 

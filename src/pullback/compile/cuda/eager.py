@@ -1,7 +1,8 @@
 """Elementwise programs on a GPU, one kernel each, for the eager path: an op's value, or a whole rule of its derivative.
 
-Sizes are parameters of the kernel, so one kernel serves all shapes. Arguments are contiguous and of one shape, or
-repeat along its leading axes, as numbers and biases do; CuPy runs the program op by op where they are not.
+Sizes are parameters of the kernel, so one kernel serves all shapes. Arguments are of one shape, or repeat along its
+leading axes, as numbers and biases do; CuPy runs the program op by op where they are not. Arguments with gaps, or in
+another order, are copied first.
 """
 
 from __future__ import annotations
@@ -13,22 +14,29 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.backends import is_device_array
 from ...arrays.spec import Spec, spec_of
 from ...ops.dispatch import apply
 from ...ops.forms import Cast
 from ...ops.op import Op
+from ...ops.plans import new_table
+from ...ops.shape.reshaping import reshape_op
 from ...program.ir import Equation, Program, Symbol
-from ...program.run import run
 from ...program.stage import stage
+from ..loop_ir import Buffer, Layout
+from ..lower.views import view_layouts
 from ..target import UnlinkableCodeError
 from ..vocabulary import operation_dtype, value_dtype
 from .preamble import PREAMBLE
-from .runtime import link
-from .runtime.eager_launch import make_launch
+from .runtime import copies, link
+from .runtime.eager_launch import KernelLaunch, make_launch
 from .words import CudaValue, CudaWords, c_type
 
 Function = Callable[..., Any]
 _FUNCTION = "elementwise"
+#: Kernels that were asked for outside of plans, by op and specs.
+_kernels: Any = new_table()
+_MAX_KERNELS = 1 << 12
 _LOG = logging.getLogger("pullback")
 
 
@@ -38,23 +46,31 @@ def bind_kernel(op: Op, specs: Sequence[Spec], static: dict[str, Any]) -> Functi
         return None
     program = stage(lambda *args: apply(op, *args), *specs)
     launch = _find_launch(program)
-    if launch is None:
+    return None if launch is None else launch.compute
+
+
+def bind_concat(specs: Sequence[Spec], axis: int) -> Function | None:
+    """Arrays of these specs joined along an axis by one kernel; None if it is left to CuPy."""
+    return None if link.why_unavailable() else copies.bind_concat(specs, axis)
+
+
+def bind_reshape(x: Spec, shape: tuple[int, ...]) -> Function | None:
+    """Arrays of a spec in another shape: views, or where they lie otherwise, copies by one kernel."""
+    if link.why_unavailable():
         return None
+    are_views: dict[tuple[int, ...], bool] = {}
 
-    def compute(*arrays: Any) -> Any:
-        return (launch(arrays) or run(program, arrays))[0]
+    def reshape(array: Any) -> Any:
+        if not array._c_contiguous:
+            strides = array.strides
+            if strides not in are_views:
+                steps = tuple(s // x.dtype.itemsize for s in strides)
+                probe = Layout(Buffer("input", x.size, x.dtype), x.shape, steps)
+                are_views[strides] = view_layouts(reshape_op, probe, {"shape": shape}) is not None
+            array = array if are_views[strides] else copies.copy_contiguous(array)
+        return array.reshape(shape)
 
-    return compute
-
-
-def bind_program(program: Program) -> Function | None:
-    """A program of elementwise ops as a function of arrays that launches one kernel and returns its results, the first
-    in memory that may be given as `out`; None if it is more than that.
-    """
-    launch = _find_launch(program)
-    if launch is None:
-        return None
-    return lambda arrays, out=None: launch(arrays, out) or run(program, arrays)
+    return reshape
 
 
 def log_failure(op: Op, error: Exception) -> None:
@@ -62,7 +78,29 @@ def log_failure(op: Op, error: Exception) -> None:
     _LOG.warning("%s: its planned call failed, CuPy ran it: %s", op.name, error)
 
 
-def _find_launch(program: Program) -> Function | None:
+def compute_kernel(op: Op, arrays: Sequence[Any]) -> Any:
+    """The value of an elementwise op on arrays of a GPU by its kernel; None if it has none for them."""
+    if not all(map(is_device_array, arrays)):
+        return None
+    specs = [spec_of(x) for x in arrays]
+    key = op.name, *specs
+    if key not in _kernels:
+        if len(_kernels) >= _MAX_KERNELS:
+            _kernels.clear()
+        _kernels[key] = bind_kernel(op, specs, {})
+    found = _kernels[key]
+    return None if found is None else found(*arrays)
+
+
+def bind_program(program: Program) -> Function | None:
+    """A program of elementwise ops as a function of arrays that launches one kernel and returns its results, the first
+    in memory that may be given as `out`; None if it is more than that.
+    """
+    launch = _find_launch(program)
+    return None if launch is None else launch.run
+
+
+def _find_launch(program: Program) -> KernelLaunch | None:
     shape = _common_shape(program)
     if shape is None or link.why_unavailable() or not all(map(is_elementwise, program.equations)):
         return None
@@ -72,8 +110,9 @@ def _find_launch(program: Program) -> Function | None:
     results = [(shape, spec_of(o).dtype) for o in program.outputs]
     device = int(specs[0].device.partition(":")[2])
     text = _render_text(program, periods, "unsigned" if size < 1 << 31 else "unsigned long long")
+    sizes = (size, *(p for p in periods if p > 1))
     try:
-        return make_launch(text, _FUNCTION, device, (size, *(p for p in periods if p > 1)), len(specs), results)
+        return make_launch(text, _FUNCTION, device, sizes, len(specs), results, lay_out=copies.copy_contiguous)
     except UnlinkableCodeError as error:
         _LOG.warning("a kernel of eager ops cannot be compiled, CuPy runs them: %s", error)
         return None

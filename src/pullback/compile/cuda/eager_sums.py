@@ -21,6 +21,7 @@ from ..target import UnlinkableCodeError
 from ..vocabulary import HALF_DTYPES, is_half, value_dtype
 from .preamble import HALVES
 from .runtime import link
+from .runtime.copies import copy_contiguous
 from .runtime.eager_launch import make_launch
 from .words import c_type
 
@@ -71,9 +72,7 @@ extern "C" __global__ void __launch_bounds__(256) sums(const T* x, T* out, unsig
 
 
 def bind_sum(x: Spec, axis: tuple[int, ...], keepdims: bool) -> Callable[[Any], Any] | None:
-    """The sum of arrays of a spec over some axes; it returns None for an array that is not contiguous. None if it is
-    left to CuPy.
-    """
+    """The sum of arrays of a spec over some axes; None if it is left to CuPy."""
     key = x, axis, keepdims
     if key not in _sums:
         if len(_sums) >= _MAX_SUMS:
@@ -109,16 +108,11 @@ def _make_launch(x: Spec, axis: tuple[int, ...], keepdims: bool) -> Callable[[An
         text, grid = _COLUMN_SUMS, (-(-columns // _COLUMNS), outer, 1, _COLUMNS * lanes, 1, 1, 0)
     device = int(x.device.partition(":")[2])
     try:
-        launch = make_launch(_types_text(x.dtype) + text, "sums", device, sizes, 1, [result], grid)
+        launch = make_launch(_types_text(x.dtype) + text, "sums", device, sizes, 1, [result], grid, copy_contiguous)
     except UnlinkableCodeError as error:
         _LOG.warning("sums of eager ops cannot be compiled, CuPy runs them: %s", error)
         return None
-
-    def add_up(array: Any) -> Any:
-        found = launch((array,))
-        return None if found is None else found[0]
-
-    return add_up
+    return launch.compute
 
 
 def _types_text(dtype: np.dtype[Any]) -> str:

@@ -106,6 +106,60 @@ struct float16_ {
 };
 """
 
+#: Types of eight bits: what is too large for them becomes the largest number. Digits, the bias of the exponent, and the
+#: largest number with its bits are parameters.
+FLOAT8 = """
+template <int DIGITS, int BIAS> __device__ __forceinline__ float float8_value_(const unsigned bits) {
+  const unsigned size = bits & 127, power = size >> DIGITS, digits = size & (1u << DIGITS) - 1;
+  const float tiny = (float)size * __uint_as_float((unsigned)(128 - BIAS - DIGITS) << 23);
+  const float found = power ? __uint_as_float((power + 127 - BIAS) << 23 | digits << (23 - DIGITS)) : tiny;
+  return bits & 128 ? -found : found;
+}
+#if __CUDA_ARCH__ >= 890
+__device__ __forceinline__ unsigned char float8_e4m3fn_bits_(const float x) {
+  unsigned short pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
+  return (unsigned char)pair;
+}
+__device__ __forceinline__ unsigned char float8_e5m2_bits_(const float x) {
+  unsigned short pair;
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
+  return (unsigned char)pair;
+}
+#else
+template <int DIGITS, int BIAS> __device__ __forceinline__ unsigned char float8_bits_(float x, float most, int last) {
+  const unsigned all = __float_as_uint(x), size = all & 0x7fffffffu, sign = all >> 24 & 128;
+  if (x != x) return 127;
+  if (__uint_as_float(size) >= most) return sign | last;
+  if (size < (unsigned)(128 - BIAS) << 23)
+    return sign | (unsigned)rintf(__uint_as_float(size) * __uint_as_float((unsigned)(126 + BIAS + DIGITS) << 23));
+  const unsigned up = (1u << (22 - DIGITS)) - 1 + (size >> (23 - DIGITS) & 1);
+  return sign | ((size + up >> (23 - DIGITS)) - ((127 - BIAS) << DIGITS));
+}
+__device__ __forceinline__ unsigned char float8_e4m3fn_bits_(float x) { return float8_bits_<3, 7>(x, 448.0f, 126); }
+__device__ __forceinline__ unsigned char float8_e5m2_bits_(float x) { return float8_bits_<2, 15>(x, 57344.0f, 123); }
+#endif
+struct float8_e4m3fn_ {
+  unsigned char bits;
+  float8_e4m3fn_() = default;
+  __device__ __forceinline__ float8_e4m3fn_(const float x) : bits(float8_e4m3fn_bits_(x)) {}
+  __device__ __forceinline__ float8_e4m3fn_(const double x) : float8_e4m3fn_((float)x) {}
+  __device__ __forceinline__ operator float() const {
+    return (bits & 127) == 127 ? __uint_as_float(0x7fc00000u) : float8_value_<3, 7>(bits);
+  }
+};
+struct float8_e5m2_ {
+  unsigned char bits;
+  float8_e5m2_() = default;
+  __device__ __forceinline__ float8_e5m2_(const float x) : bits(float8_e5m2_bits_(x)) {}
+  __device__ __forceinline__ float8_e5m2_(const double x) : float8_e5m2_((float)x) {}
+  __device__ __forceinline__ operator float() const {
+    const unsigned size = bits & 127, special = size == 124 ? 0x7f800000u : 0x7fc00000u;
+    return float8_value_<2, 15>(bits) * (size < 124 ? 1.0f : __uint_as_float(special));
+  }
+};
+"""
+
 #: Copies to shared memory that go on while the thread does, zeros for what is not `inside`, in groups of which the last
 #: may be awaited `LATER`; what is read once (`IS_STREAM`) passes by a processor's cache. An emulator has its own.
 _COPIES = """
@@ -231,4 +285,75 @@ __device__ void block_sort_(unsigned* keys, unsigned* items, unsigned* keys2, un
 }
 """
 
-PREAMBLE = (_WORDS + HALVES + _COPIES + _FOLDS + _INDICES + _SORT).lstrip()
+#: One pass of the same sort by BLOCKS blocks, in three launches: how often each digit occurs in the part of a block,
+#: where the first key of each digit and block goes, and the keys in their new places.
+_SORT_BY_BLOCKS = """
+template <int N, int BLOCKS>
+__device__ void block_sort_count_(const unsigned* keys, unsigned* counts, int shift, int block) {
+  __shared__ unsigned own[256];
+  const int t = threadIdx.x, part = (N + BLOCKS * 1024 - 1) / (BLOCKS * 1024) * 1024;
+  const int begin = block * part, end = begin + part < N ? begin + part : N;
+  if (t < 256) own[t] = 0;
+  __syncthreads();
+  for (int i = begin + t; i < end; i += 1024) atomicAdd(&own[keys[i] >> shift & 255], 1u);
+  __syncthreads();
+  if (t < 256) counts[t * BLOCKS + block] = own[t];
+}
+template <int BLOCKS>
+__device__ void block_sort_sum_(unsigned* counts) {
+  __shared__ unsigned sums[1024];
+  const int t = threadIdx.x, part = BLOCKS / 4;
+  unsigned total = 0;
+  for (int i = 0; i < part; ++i) total += counts[part * t + i];
+  sums[t] = total;
+  __syncthreads();
+  for (int by = 1; by < 1024; by *= 2) {
+    const unsigned before = t >= by ? sums[t - by] : 0;
+    __syncthreads();
+    sums[t] += before;
+    __syncthreads();
+  }
+  unsigned at = sums[t] - total;
+  for (int i = 0; i < part; ++i) {
+    const unsigned own = counts[part * t + i];
+    counts[part * t + i] = at;
+    at += own;
+  }
+}
+template <int N, int BLOCKS>
+__device__ void block_sort_place_(const unsigned* keys, const unsigned* items, unsigned* keys2, unsigned* items2,
+                                  const unsigned* counts, int shift, int block) {
+  __shared__ unsigned next[256 * 32];
+  const int t = threadIdx.x, lane = t % 32, warp = t / 32, part = (N + BLOCKS * 1024 - 1) / (BLOCKS * 1024) * 32;
+  const int begin = (block * 32 + warp) * part, end = begin + part < N ? begin + part : N;
+  for (int i = t; i < 256 * 32; i += 1024) next[i] = 0;
+  __syncthreads();
+  for (int i = begin + lane; i < end; i += 32) atomicAdd(&next[(keys[i] >> shift & 255) * 32 + warp], 1u);
+  __syncthreads();
+  if (t < 256) {
+    unsigned at = counts[t * BLOCKS + block];
+    for (int i = 0; i < 32; ++i) {
+      const unsigned own = next[t * 32 + i];
+      next[t * 32 + i] = at;
+      at += own;
+    }
+  }
+  __syncthreads();
+  for (int first = begin; first < end; first += 32) {
+    const int i = first + lane;
+    const unsigned key = i < end ? keys[i] : 0, item = i < end ? shift ? items[i] : (unsigned)i : 0;
+    const unsigned digit = i < end ? key >> shift & 255 : 256;
+    const unsigned peers = __match_any_sync(~0u, digit), rank = __popc(peers & ((1u << lane) - 1));
+    if (i < end) {
+      const unsigned to = next[digit * 32 + warp] + rank;
+      keys2[to] = key;
+      items2[to] = item;
+    }
+    __syncwarp();
+    if (i < end && rank == 0) next[digit * 32 + warp] += __popc(peers);
+    __syncwarp();
+  }
+}
+"""
+
+PREAMBLE = (_WORDS + HALVES + _COPIES + _FOLDS + _INDICES + _SORT + _SORT_BY_BLOCKS).lstrip()

@@ -177,25 +177,28 @@ class DeviceTable:
         return True
 
     def _find_addresses(self, values: Sequence[Any], gradients: Sequence[Any]) -> tuple[list[int], list[int]] | None:
-        of_values, of_gradients, alone = [], [], self.alone
-        for i, (value, gradient, spec) in enumerate(zip(values, gradients, self.specs, strict=True)):
+        of_values: list[int] = []
+        of_gradients: list[int] = []
+        alone, kind = self.alone, self.cupy.ndarray
+        for value, gradient, spec in zip(values, gradients, self.specs, strict=True):
             if type(value) is Tensor:
                 # a value is overwritten only if the tensor is all that refers to it
-                if not _is_plain(value, spec) or _count_references(value) != alone or getweakrefcount(value.value):
-                    self.failed = (i, False)
+                pointer = _find_pointer(value, spec)
+                if not pointer or _count_references(value) != alone or getweakrefcount(value.value):
+                    self.failed = (len(of_values), False)
                     return None
-                value = value.value
-            of_values.append(value.data.ptr)
+                of_values.append(pointer)
+            else:
+                of_values.append(value.data.ptr)
             if type(gradient) is Tensor:
                 gradient = getattr(gradient, "_grad", None)
-                if type(gradient) is not Tensor or not _is_plain(gradient, spec):
-                    self.failed = (i, True)
-                    return None
-                gradient = gradient.value
-            elif type(gradient) is not self.cupy.ndarray:
-                self.failed = (i, True)
+                pointer = _find_pointer(gradient, spec) if type(gradient) is Tensor else 0
+            else:
+                pointer = gradient.data.ptr if type(gradient) is kind else 0
+            if not pointer:
+                self.failed = (len(of_gradients), True)
                 return None
-            of_gradients.append(gradient.data.ptr)
+            of_gradients.append(pointer)
         return of_values, of_gradients
 
     def _run(self, values: list[int], gradients: list[int], accept: Any) -> None:
@@ -245,10 +248,13 @@ class _Words:
             launch(stream, self.parameters.address)
 
 
-def _is_plain(tensor: Any, spec: Spec) -> bool:
-    """Whether a tensor has an array of a spec that lies in one piece, and is no view."""
+def _find_pointer(tensor: Any, spec: Spec) -> int:
+    """Where the array of a tensor lies; 0 if it is not of a spec, lies in pieces, or is a view."""
     array = tensor.value
-    return tensor.spec is spec and array._c_contiguous and array.base is None and not array.data.ptr & 15
+    if tensor.spec is not spec or not array._c_contiguous or array.base is not None:
+        return 0
+    pointer: int = array.data.ptr
+    return 0 if pointer & 15 else pointer
 
 
 def _count_references(tensor: Any) -> tuple[int, int, int]:

@@ -46,7 +46,7 @@ LIMITS = Limits(
 )
 
 
-def make_cuda_target(link: Callable[[Compilation], Runner]) -> Target:
+def make_cuda_target(link: Callable[[Compilation], Runner], min_float8_product: float = math.inf) -> Target:
     """A GPU whose compiled programs run by what `link` makes of them."""
     return Target(
         "cuda",
@@ -60,4 +60,5 @@ def make_cuda_target(link: Callable[[Compilation], Runner]) -> Target:
         has_routine=has_routine,
         extra_bytes=lambda steps: render_program(steps, False).plan.scratch_bytes,
         has_half_products=True,
+        min_float8_product=min_float8_product,
     )

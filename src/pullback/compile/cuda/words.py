@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ..vocabulary import IDENTITY, is_half, value_dtype
+from ..vocabulary import IDENTITY, is_narrow, value_dtype
 
 C_TYPES = {
     "bool": "bool", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long",
     "uint8": "unsigned char", "uint16": "unsigned short", "uint32": "unsigned", "uint64": "unsigned long long",
     "float32": "float", "float64": "double", "float16": "float16_", "bfloat16": "bfloat16_",
+    "float8_e4m3fn": "float8_e4m3fn_", "float8_e5m2": "float8_e5m2_",
 }  # fmt: skip
 FLOAT: np.dtype[Any] = np.dtype(np.float32)
 BOOL: np.dtype[Any] = np.dtype(bool)
@@ -105,7 +106,7 @@ class CudaWords:
         """NumPy's `astype` of one element; out of an integer's range, a float saturates."""
         if x.dtype == dtype:
             return x
-        if is_half(dtype):
+        if is_narrow(dtype):
             x = x if x.dtype.kind == "f" else self.cast(x, FLOAT)
             return self.assign(f"({c_type(dtype)}){x.name}", FLOAT)
         if dtype.kind == "b":
@@ -117,8 +118,8 @@ class CudaWords:
         return self.assign(f"({c_type(dtype)}){x.name}", dtype)
 
     def to_store(self, x: CudaValue, dtype: np.dtype[Any]) -> CudaValue:
-        """A value that memory of a dtype may be assigned: that rounds to half types."""
-        return x if is_half(dtype) and x.dtype.kind == "f" else self.cast(x, value_dtype(dtype))
+        """A value that memory of a dtype may be assigned: that rounds to narrow types."""
+        return x if is_narrow(dtype) and x.dtype.kind == "f" else self.cast(x, value_dtype(dtype))
 
     def to_bool(self, x: CudaValue) -> CudaValue:
         return x if x.dtype.kind == "b" else self.assign(f"{x.name} != 0", BOOL)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,10 @@ from ..target import Target
 from ..vocabulary import HALF_DTYPES, value_dtype
 from .axes import layout_in_order
 from .destinations import layout_for_use
+from .float8_products import find_float8_factors
 from .fuse import Fuser
 from .half_values import product_dtype
-from .matrices import copy_as_matrices, merge_batch, view_as_matrices, with_one_batch_axis
+from .matrices import ProductAxes, copy_as_matrices, merge_batch, view_as_matrices, with_one_batch_axis
 
 #: The dtypes of products; those of half dtypes are computed in float32.
 PRODUCT_DTYPES = frozenset(("float32", "float64", *HALF_DTYPES))
@@ -35,23 +36,7 @@ def can_lower_contraction(f: Fuser, e: Equation) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _ProductAxes:
-    """The axes of a contraction by their letters: those of both arguments and the result, of one argument and the
-    result, and those that are summed; with the letters of the arguments and the result, all sizes, and the dtype.
-    """
-
-    batch: list[str]
-    rows: list[str]
-    columns: list[str]
-    summed: list[str]
-    labels: tuple[str, str]
-    result: str
-    sizes: dict[str, int]
-    dtype: np.dtype[Any]
-
-
-def _axes_of(e: Equation, target: Target | None = None) -> _ProductAxes:
+def _axes_of(e: Equation, target: Target | None = None) -> ProductAxes:
     specs = [spec_of(a) for a in e.args]
     labels, result = e.op.form.equation(specs, e.static)
     left, right = labels
@@ -59,7 +44,7 @@ def _axes_of(e: Equation, target: Target | None = None) -> _ProductAxes:
     for label, spec in zip(labels, specs, strict=True):
         for c, n in zip(label, spec.shape, strict=True):
             sizes[c] = max(sizes.get(c, 1), n)  # an axis of one element repeats
-    return _ProductAxes(
+    return ProductAxes(
         [c for c in result if c in left and c in right],
         [c for c in result if c in left and c not in right],
         [c for c in result if c not in left],
@@ -77,10 +62,7 @@ def lower_contraction(f: Fuser, e: Equation, into: Layout | None = None, alpha: 
     if not axes.summed:
         lower_outer_product(f, e, axes.labels, axes.result)
         return
-    factors = (
-        _as_matrices(f, e.args[0], axes.labels[0], (axes.batch, axes.rows, axes.summed), axes),
-        _as_matrices(f, e.args[1], axes.labels[1], (axes.batch, axes.summed, axes.columns), axes),
-    )
+    factors = find_float8_factors(f, e, axes) or _find_factors(f, e, axes)
     if into is not None:
         f.last.append(Product(*_in_own_order(f, axes, into.buffer, factors)[1], alpha, 1.0))
         return
@@ -102,20 +84,45 @@ def lower_outer_product(f: Fuser, e: Equation, labels: tuple[str, ...], result: 
     f.add_elementwise(e.results[0], out.shape, own, make)
 
 
-def _as_matrices(f: Fuser, x: Any, label: str, groups: Sequence[list[str]], axes: _ProductAxes) -> Layout:
+def _find_factors(f: Fuser, e: Equation, axes: ProductAxes) -> tuple[Layout, Layout]:
+    dtype = _factor_dtype(f, e, axes)
+    left = _as_factor(f, e.args[0], axes.labels[0], (axes.batch, axes.rows, axes.summed), axes, dtype)
+    return left, _as_factor(f, e.args[1], axes.labels[1], (axes.batch, axes.summed, axes.columns), axes, dtype)
+
+
+def _factor_dtype(f: Fuser, e: Equation, axes: ProductAxes) -> np.dtype[Any]:
+    """The dtype in which a product takes its matrices: their own, if the target multiplies such matrices."""
+    given = [spec_of(a).dtype for a in e.args]
+    sizes = [math.prod(axes.sizes[c] for c in group) for group in (axes.rows, axes.columns, axes.summed)]
+    is_taken = given[0] == given[1] != axes.dtype and f.target.takes_half_factors(given[0], *sizes)
+    return given[0] if is_taken else axes.dtype
+
+
+def _as_factor(
+    f: Fuser, x: Any, label: str, groups: Sequence[list[str]], axes: ProductAxes, dtype: np.dtype[Any]
+) -> Layout:
     """An argument of a product as (*batch, rows, columns); copied only where strides do not allow it."""
-    layout = f.widened_layout(x, axes.dtype)
+    layout = f.widened_layout(x, dtype)
     found = view_as_matrices(layout, label, groups, axes.sizes)
-    return found if found is not None else copy_as_matrices(f, layout, label, groups, axes.sizes)
+    if found is not None and (dtype == axes.dtype or _has_pairs(found, groups[-1] is axes.summed)):
+        return found
+    return copy_as_matrices(f, layout, label, groups, axes.sizes)
+
+
+def _has_pairs(matrices: Layout, is_left: bool) -> bool:
+    """Whether numbers along the depth are side by side, each pair at an even place; a right matrix may instead have its
+    columns so.
+    """
+    along, across = (matrices.strides[-1], matrices.strides[-2]) if is_left else matrices.strides[-2:]
+    apart = (*matrices.strides[:-2], across if is_left else matrices.strides[-1], matrices.offset)
+    return (along == 1 and not any(n % 2 for n in apart)) or (not is_left and matrices.strides[-1] == 1)
 
 
 #: The layouts of a product: out, left and right.
 _Layouts = tuple[Layout, Layout, Layout]
 
 
-def _place_product(
-    f: Fuser, e: Equation, axes: _ProductAxes, factors: tuple[Layout, Layout]
-) -> tuple[Layout, _Layouts]:
+def _place_product(f: Fuser, e: Equation, axes: ProductAxes, factors: tuple[Layout, Layout]) -> tuple[Layout, _Layouts]:
     """Where the result is stored, and the layouts of the product: as its use wants it if a product can write there,
     else in the product's own order.
     """
@@ -128,7 +135,7 @@ def _place_product(
 
 
 def _in_own_order(
-    f: Fuser, axes: _ProductAxes, buffer: Buffer, factors: tuple[Layout, Layout]
+    f: Fuser, axes: ProductAxes, buffer: Buffer, factors: tuple[Layout, Layout]
 ) -> tuple[Layout, _Layouts]:
     """A result by batch, rows and columns; factors whose batch has too many axes are copied."""
     order = [axes.result.index(c) for c in (*axes.batch, *axes.rows, *axes.columns)]
@@ -141,7 +148,7 @@ def _in_own_order(
     return place, layouts
 
 
-def _with_result(axes: _ProductAxes, place: Layout, factors: tuple[Layout, Layout]) -> _Layouts | None:
+def _with_result(axes: ProductAxes, place: Layout, factors: tuple[Layout, Layout]) -> _Layouts | None:
     """The layouts of a product with its result in a place; None if its columns are not contiguous there."""
     found = view_as_matrices(place, axes.result, (axes.batch, axes.rows, axes.columns), axes.sizes)
     if found is None or found.strides[-1] != 1:

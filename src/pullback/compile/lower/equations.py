@@ -35,8 +35,8 @@ from .contraction import can_lower_contraction, find_in_place_updates, lower_con
 from .control_flow import lower_control_flow
 from .convolution import can_lower_convolution, lower_convolution
 from .destinations import join_parts
-from .fuse import Fuser
-from .half_values import wide_spec
+from .fuse import SUMS, Fuser
+from .half_values import cast_as_stored, wide_spec
 from .host_constants import drop_moves, move_constants_to_host
 from .indexing import lower_gather, lower_scatter
 from .matrix import has_check, has_routine, has_running, lower_check, lower_matrix, lower_on_host, lower_running
@@ -122,6 +122,7 @@ def lower_fold(f: Fuser, e: Equation) -> None:
     whole_rows = folded == set(range(rank - suffix, rank)) and (suffix < rank or rank == 1)
     if whole_rows and suffix and kernel.inner in (0, suffix):
         kernel.inner = suffix
+        line = line if word in SUMS else cast_as_stored(line)
         fold = KernelLine(
             "fold", result.spec.dtype, frozenset(range(rank - suffix)), phase_after((line,)), (line,), word=word
         )

@@ -22,10 +22,12 @@ from ..loop_ir import Buffer, Kernel, KernelLine, Layout, Step, Store, contiguou
 from ..target import Target
 from ..vocabulary import Weigher, is_half, operation_dtype
 from .axes import Axes, all_axes, axes_by_stride, layout_in_order, position_in_domain, strides_on_domain
-from .half_values import as_stored, is_discrete, round_number, rounded_line, unrounded_line
+from .half_values import as_stored, cast_as_stored, is_discrete, round_number, rounded_line, selects, unrounded_line
 from .recomputation import Recomputation
 from .views import view_layouts
 
+#: Folds that compute: what is added up need not be rounded before.
+SUMS = ("add", "multiply")
 #: Among how many steps a kernel over a large domain is looked for.
 RECENT_STEPS = 8
 
@@ -94,7 +96,8 @@ class Fuser:
 
     def line_maker(self, e: Equation) -> Callable[[tuple[KernelLine, ...], int], KernelLine]:
         """A function that makes the line of an elementwise equation from the lines of its arguments."""
-        out, prepare = e.results[0].spec, as_stored if is_discrete(e) else _as_it_is
+        out = e.results[0].spec
+        prepare = as_stored if is_discrete(e) else cast_as_stored if selects(e) else _as_it_is
         if isinstance(e.op.form, Cast) and e.op.form.rounds:
             return lambda args, phase: KernelLine(
                 "cast", out.dtype, args[0].axes, phase, (prepare(args[0]),), label=e.op.name
@@ -359,7 +362,7 @@ class Fuser:
         self, step: int, line: KernelLine, axes: Axes, layout: Layout, word: str = "", points: int = 0
     ) -> None:
         kernel = self.kernel(step)
-        line = unrounded_line(as_stored(line) if not word and line.kind == "cast" else line, layout.buffer.dtype)
+        line = unrounded_line(line if word in SUMS else cast_as_stored(line), layout.buffer.dtype)
         kernel.stores.append(
             Store(line, layout.buffer, strides_on_domain(kernel, axes, layout), layout.offset, word, points=points)
         )

@@ -10,7 +10,12 @@ from ...arrays.spec import Spec, make_spec
 from ...program.ir import Equation
 from ..loop_ir import KernelLine, phase_after
 from ..target import Target
-from ..vocabulary import half_dtype, is_half, value_dtype
+from ..vocabulary import half_dtype, is_half, value_dtype, words_of
+
+#: Words that return one of their arguments, up to its sign.
+SELECTING = frozenset((
+    "maximum", "minimum", "fmax", "fmin", "select", "relu", "positive", "negative", "abs", "stop_gradient", "constant",
+))  # fmt: skip
 
 
 def rounded_line(line: KernelLine, dtype: np.dtype[Any]) -> KernelLine:
@@ -33,6 +38,19 @@ def as_stored(line: KernelLine) -> KernelLine:
     if line.kind != "cast" or (source := as_stored(line.args[0])) is line.args[0]:
         return line
     return KernelLine("cast", line.dtype, line.axes, phase_after((source,)), (source,), label=line.label)
+
+
+def cast_as_stored(line: KernelLine) -> KernelLine:
+    """A line; a cast of a half value as memory would hold it, if it is stored or selected: what is compared later, with
+    what was widened after it was stored, is the same number. Selecting half values needs no rounding before, since that
+    keeps their order.
+    """
+    return as_stored(line) if line.kind == "cast" else line
+
+
+def selects(e: Equation) -> bool:
+    """Whether an elementwise op returns one of its arguments, up to a sign."""
+    return e.op.kernel is not None and words_of(e.op, len(e.args)) <= SELECTING
 
 
 def round_number(line: KernelLine, dtype: np.dtype[Any]) -> KernelLine:

@@ -3,9 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from ..loop_ir import Layout
 from .fuse import Fuser
+
+
+@dataclass(frozen=True, slots=True)
+class ProductAxes:
+    """The axes of a contraction by their letters: those of both arguments and the result, of one argument and the
+    result, and those that are summed; with the letters of the arguments and the result, all sizes, and the dtype.
+    """
+
+    batch: list[str]
+    rows: list[str]
+    columns: list[str]
+    summed: list[str]
+    labels: tuple[str, str]
+    result: str
+    sizes: dict[str, int]
+    dtype: np.dtype[Any]
+
+
+def as_matrices(
+    f: Fuser, x: Any, label: str, groups: Sequence[list[str]], axes: ProductAxes, dtype: Any = None
+) -> Layout:
+    """An argument of a product as (*batch, rows, columns), in the product's dtype or another; copied only where strides
+    do not allow it.
+    """
+    layout = f.widened_layout(x, dtype or axes.dtype)
+    found = view_as_matrices(layout, label, groups, axes.sizes)
+    return found if found is not None else copy_as_matrices(f, layout, label, groups, axes.sizes)
 
 
 def view_as_matrices(

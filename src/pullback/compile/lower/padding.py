@@ -10,6 +10,9 @@ from ..loop_ir import Kernel, KernelLine, Layout, Store
 from .axes import axes_by_stride
 from .fuse import Fuser
 
+#: Smaller grids are filled with their padding as a whole.
+_MIN_SIZE_OF_PARTS = 1 << 16
+
 
 def channels_last(rank: int) -> tuple[int, ...]:
     """The axes of (n, channels, *sizes) with the channels innermost."""
@@ -26,7 +29,8 @@ def padded_layout(f: Fuser, x: Any, padding: Pairs, number: Any = 0, order: tupl
     spec = spec_of(x)
     padded = (*spec.shape[:2], *(n + low + high for n, (low, high) in zip(spec.shape[2:], padding, strict=True)))
     layout = f.new_layout(make_spec(padded, spec.dtype), order or f.order(spec.shape, [(x, ())]))
-    f.first.append(fill_kernel(layout, number))  # the step that computes x may come before this point
+    # the step that computes x may come before this point
+    f.first += [fill_kernel(part, number) for part in _padding_of(layout, padding)]
     f.put(x, interior_layout(layout, spec.shape, padding))
     f.prepared_layouts[key] = layout
     return layout
@@ -36,6 +40,23 @@ def interior_layout(layout: Layout, shape: tuple[int, ...], padding: Pairs) -> L
     """The part of a padded layout that is not padding."""
     offset = sum(low * s for (low, _), s in zip(padding, layout.strides[2:], strict=True))
     return Layout(layout.buffer, shape, layout.strides, layout.offset + offset)
+
+
+def _padding_of(layout: Layout, padding: Pairs) -> list[Layout]:
+    """The parts of a padded layout that are padding, none of which overlap; of a small one, all of it."""
+    if layout.size < _MIN_SIZE_OF_PARTS:
+        return [layout]
+    found = []
+    inner, start = layout.shape, layout.offset
+    for axis, (low, high) in enumerate(padding, 2):
+        n, stride = inner[axis], layout.strides[axis]
+        for count, first in ((low, 0), (high, n - high)):
+            if count:
+                shape = (*inner[:axis], count, *inner[axis + 1 :])
+                found.append(Layout(layout.buffer, shape, layout.strides, start + first * stride))
+        inner = (*inner[:axis], n - low - high, *inner[axis + 1 :])
+        start += low * stride
+    return found
 
 
 def fill_kernel(layout: Layout, number: Any) -> Kernel:

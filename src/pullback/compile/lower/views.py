@@ -62,7 +62,7 @@ def is_view(e: Equation) -> bool:
     op = e.op
     if isinstance(op.form, View | Name):
         return True
-    if op.family not in ("linear", "general") or not isinstance(op.form, Gather | None):
+    if op.family not in ("linear", "general") or not isinstance(op.form, Gather | None) or not op.effects.repeat:
         return False
     try:
         return view_layouts(op, _contiguous_probe(spec_of(e.args[0]).shape), e.static) is not None

@@ -22,7 +22,7 @@ from ...program.ir import Equation, Program, Symbol
 from ...settings import override_native
 from ..loop_ir import Layout, Steps
 from ..lower.host_constants import move_constants_to_host
-from ..vocabulary import is_half
+from ..vocabulary import is_narrow
 from .interpreter import Interpreter, describe, element_indices
 from .noise import TOLERANCE
 from .poisoned_memory import PoisonedMemory, region_of
@@ -194,7 +194,7 @@ def _values_complete_after(steps: Steps) -> dict[int, list[tuple[Symbol, Layout]
 
 def difference_mask(found: Any, wanted: Any, noise: Any) -> Any:
     """Where values differ by more than rounding explains."""
-    if is_half(found.dtype):
+    if is_narrow(found.dtype):
         found, wanted = found.astype(np.float32), np.asarray(wanted, np.float32)
     if found.dtype.kind not in "fc":
         return (found != wanted) & np.isfinite(noise)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import MiscompiledError
 from ..loop_ir import Blocks, Host, Kernel, Layout, Loop, Product, Step, Steps, product_operands
-from ..vocabulary import is_half, value_dtype
+from ..vocabulary import is_narrow, value_dtype
 from .kernels import Regions, offset_regions, run_kernel
 from .noise import machine_epsilon, noise_of_product, noise_of_rounding
 from .poisoned_memory import MemoryRegion, PoisonedMemory
@@ -147,7 +147,7 @@ def _run_product(step: Product, regions: Regions) -> None:
             found = found + step.beta * there
             own = np.where(np.isfinite(found), np.abs(found) + np.abs(step.beta * there), 0.0)
             noise = noise + abs(step.beta) * before + machine_epsilon(dtype) * own
-        if is_half(target.dtype):
+        if is_narrow(target.dtype):
             noise = noise + noise_of_rounding(found, target.dtype)
     where = element_indices(step.out)
     # a product writes each place once
@@ -167,19 +167,20 @@ def _run_host(step: Host, regions: Regions) -> None:
     given = [regions(a.buffer).read(element_indices(a)) if isinstance(a, Layout) else (a, None) for a in step.args]
     found = step.call(*(x for x, _ in given))
     found = found if type(found) is tuple else (found,)
-    others = _call_perturbed(step, given) if step.is_repeatable else found
-    for value, other, layout in zip(found, others, step.outs, strict=True):
+    # where errors of one pattern cancel, those of another add up
+    others = [_call_perturbed(step, given, apart) for apart in (1, 2)] if step.is_repeatable else [found]
+    for number, (value, layout) in enumerate(zip(found, step.outs, strict=True)):
         value = np.broadcast_to(np.asarray(value), layout.shape).astype(layout.buffer.dtype)
-        regions(layout.buffer).write(element_indices(layout), value, _host_noise(value, other))
+        noise = np.max([_host_noise(value, other[number]) for other in others], axis=0)
+        regions(layout.buffer).write(element_indices(layout), value, noise)
 
 
-def _call_perturbed(step: Host, given: Sequence[tuple[Any, Any]]) -> Any:
-    """What an op returns for arguments perturbed by their noise, alternating up and down."""
+def _call_perturbed(step: Host, given: Sequence[tuple[Any, Any]], apart: int) -> Any:
+    """What an op returns for arguments perturbed by their noise: all up, or with `apart` 2 in turn."""
     args = []
     for x, noise in given:
-        if noise is not None and (x.dtype.kind in "fc" or is_half(x.dtype)):
-            # both ways, so that errors do not cancel
-            signs = np.where(np.arange(x.size).reshape(x.shape) % 2, 1, -1)
+        if noise is not None and (x.dtype.kind in "fc" or is_narrow(x.dtype)):
+            signs = np.where(np.arange(x.size).reshape(x.shape) % apart, -1, 1)
             x = (x + signs * np.where(np.isfinite(noise), noise, 0.0)).astype(x.dtype)
         args.append(x)
     with np.errstate(all="ignore"):
@@ -192,7 +193,7 @@ def _host_noise(value: Any, other: Any) -> Any:
     a whole algorithm, whose errors are relative to that.
     """
     dtype = value.dtype
-    if is_half(dtype):
+    if is_narrow(dtype):
         value, other = value.astype(np.float32), np.asarray(other, np.float32)
         largest = np.abs(value[np.isfinite(value)]).max(initial=0.0)
         return _host_noise(value, other) + 4 * noise_of_rounding(largest, dtype)

@@ -30,7 +30,7 @@ import numpy as np
 
 from ...errors import IndexingError, MiscompiledError
 from ..loop_ir import Buffer, Kernel, KernelLine, Store
-from ..vocabulary import half_dtype, is_half
+from ..vocabulary import half_dtype, is_narrow
 from .noise import TOLERANCE, noise_of_call, noise_of_fold, noise_of_rounding
 from .numpy_scalars import FOLDS, NumpyScalars, identity, to_dtype
 from .poisoned_memory import MemoryRegion
@@ -121,7 +121,9 @@ class _KernelWalk:
             self.read.append((line, where))
             numbers, noise = self.regions(line.buffer).read(where)
             numbers = numbers.astype(line.dtype)
-            return LineValue(numbers, noise if is_half(line.buffer.dtype) else noise + _noise_of_narrow(line, numbers))
+            return LineValue(
+                numbers, noise if is_narrow(line.buffer.dtype) else noise + _noise_of_narrow(line, numbers)
+            )
         args = [self.values[id(a)] for a in line.args]
         if line.kind == "cast" and line.narrow:
             return _cast_value(_cast_value(args[0], half_dtype(line.narrow)), line.dtype)
@@ -263,7 +265,7 @@ def _as_bytes(numbers: Any) -> Any:
 def _cast_value(x: LineValue, dtype: np.dtype[Any]) -> LineValue:
     """A cast; a float out of an integer's range has an unknown (infinitely noisy) result."""
     found = to_dtype(x.numbers, dtype)
-    if is_half(dtype):
+    if is_narrow(dtype):
         rounding = np.where(x.noise > 0, noise_of_rounding(found, dtype), 0.0)
         return LineValue(found, x.noise + rounding)
     if x.numbers.dtype.kind != "f" or dtype.kind not in "iu":

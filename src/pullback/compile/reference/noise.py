@@ -16,20 +16,26 @@ import numpy as np
 #: Values may differ by so many times their noise: functions are right to a few units in the last place, not to half.
 TOLERANCE = 16.0
 
+#: Of narrow dtypes: the relative distance of neighbors, and the least number that has all digits.
+_NARROW = {
+    "float16": (2.0**-10, 2.0**-14), "bfloat16": (2.0**-7, 2.0**-126), "float8_e4m3fn": (2.0**-3, 2.0**-6),
+    "float8_e5m2": (2.0**-2, 2.0**-14),
+}  # fmt: skip
+
 
 def machine_epsilon(dtype: np.dtype[Any]) -> float:
     """The relative distance of neighbouring numbers."""
-    if dtype.name == "bfloat16":
-        return 2.0**-7
+    if dtype.name in _NARROW:
+        return _NARROW[dtype.name][0]
     return float(np.finfo(dtype).eps) if dtype.kind in "fc" else 0.0
 
 
 def noise_of_rounding(found: Any, dtype: np.dtype[Any]) -> Any:
-    """The noise of one rounding to a half dtype, which is right to half a unit: as much as is tolerated is a unit and
+    """The noise of one rounding to a narrow dtype, which is right to half a unit: as much as is tolerated is a unit and
     a half, and for numbers near zero as much of their smallest.
     """
     size = np.abs(np.where(np.isfinite(found), found, 0).astype(np.float64))
-    smallest = 2.0**-14 if dtype.name == "float16" else 2.0**-126
+    smallest = _NARROW[dtype.name][1]
     return 1.5 * machine_epsilon(dtype) * np.maximum(size, smallest) / TOLERANCE
 
 

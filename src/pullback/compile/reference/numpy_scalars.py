@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.dtypes import FLOAT8_LARGEST
+from ..vocabulary import is_float8
+
 #: What a fold by a word does, and its identity; of booleans, sums are "or" and products "and".
 FOLDS: dict[str, tuple[np.ufunc, float]] = {
     "add": (np.add, 0), "multiply": (np.multiply, 1), "maximum": (np.maximum, -np.inf), "minimum": (np.minimum, np.inf),
@@ -42,7 +45,12 @@ def identity(word: str, dtype: np.dtype[Any]) -> Any:
 
 
 def to_dtype(x: Any, dtype: np.dtype[Any]) -> Any:
-    """A cast. A float out of an integer's range saturates, and NaN becomes zero: NumPy leaves that undefined."""
+    """A cast. A float out of an integer's range saturates, and NaN becomes zero: NumPy leaves that undefined. In eight
+    bits, what is too large becomes the largest number.
+    """
+    if is_float8(dtype):
+        most = FLOAT8_LARGEST[dtype.name]
+        return np.clip(x.astype(np.float32), -most, most).astype(dtype)
     if x.dtype.kind != "f" or dtype.kind not in "iu":
         return x.astype(dtype)
     limits = np.iinfo(dtype)

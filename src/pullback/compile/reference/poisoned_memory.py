@@ -108,7 +108,7 @@ class PoisonedMemory:
         name = f"{buffer!r} ({buffer.dtype.name}[{buffer.size}])"
         if buffer.kind == "constant":
             return region_of(buffer.constant, name)
-        if self.arena is None or buffer.kind != "arena":
+        if self.arena is None or buffer.kind != "arena" or not buffer.size:
             return MemoryRegion(TrackedBytes(buffer.nbytes), 0, 0, buffer.nbytes, buffer.dtype, name, next(_writer_ids))
         # the writer's number is new for each run, so old values never count
         start, end = buffer.offset, buffer.offset + buffer.nbytes

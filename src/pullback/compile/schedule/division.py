@@ -69,7 +69,13 @@ def _split_product(step: Product, target: Target, varies: bool) -> Product:
     """
     rows, columns = step.out.shape[-2:]
     limits = target.limits
-    count = min(_block_count(estimate_nanoseconds(step, target.costs), limits), limits.max_product_parts)
+    time = estimate_nanoseconds(step, target.costs)
+    most = (
+        limits.max_product_parts
+        if time <= limits.max_product_parts * limits.max_batch_product_ns
+        else limits.max_blocks
+    )
+    count = min(_block_count(time, limits), most)
     if (count == 1 and not varies) or step.count > 1 or not target.can_cut_product(step):
         return step
     unit = limits.product_part_multiple
@@ -106,7 +112,7 @@ def _divide_batch(step: Product, time: float, target: Target) -> Product:
     if (
         batch == 1
         or time < limits.min_step_ns
-        or time / step.count > limits.max_batch_product_ns
+        or (time / step.count > limits.max_batch_product_ns and not target.can_cut_product(step))
         or not disjoint
         or not target.can_divide_batches()
     ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...ops.forms import Cast, Gather
 from ...program.ir import Equation, Symbol
 from ..lower.views import is_view
-from ..vocabulary import MAX_RECOMPUTE_WEIGHT, Weigher
+from ..vocabulary import MAX_RECOMPUTE_WEIGHT, Weigher, is_float8
 
 #: Up to this weight, what is computed of one array and statistics of it (a division by them) is not worth saving: it
 #: would be written, held, and read again.
@@ -16,7 +16,10 @@ def is_cheap(e: Equation) -> bool:
     """Whether recomputing a value costs less than saving it."""
     if e.op.kernel is not None:
         return Weigher.weigh(e.op, len(e.args)) <= (_MAX_ROW_WEIGHT if _scales_rows(e) else MAX_RECOMPUTE_WEIGHT)
-    return isinstance(e.op.form, Cast) or is_view(e) or (isinstance(e.op.form, Gather) and _repeats_elements(e))
+    if isinstance(e.op.form, Cast):
+        # CuPy has no arrays of eight bits that could be saved
+        return not any(isinstance(a, Symbol) and is_float8(a.spec.dtype) and a.spec.device != "cpu" for a in e.args)
+    return is_view(e) or (isinstance(e.op.form, Gather) and _repeats_elements(e))
 
 
 def _scales_rows(e: Equation) -> bool:

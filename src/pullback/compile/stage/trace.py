@@ -144,7 +144,8 @@ def _trace_once(
         return [*outs, *(x for leaves in left for x in leaves)]
 
     try:
-        with override_modes(**PLAIN._replace(autocast=modes().autocast)._asdict()):
+        here = modes()
+        with override_modes(**PLAIN._replace(autocast=here.autocast, rank=here.rank)._asdict()):
             program = stage(run, *specs, *given, name="jit", constants=constants, lines=lines)
         found, leaks = _collect_new_states(seen, scopes[0], states)
     except BaseException:  # also when f raises, nothing of the trace is left behind

@@ -86,7 +86,7 @@ matmul_op = contraction(
     direct=lambda x, y: (
         _multiply_matrices if x.ndim == 2 == y.ndim and x.dtype is y.dtype and x.dtype.char in "fd" else None
     ),
-    on_gpu=lambda x, y: _bind_product((x, y)),
+    on_gpu=lambda x, y, views=(None, None): _bind_product((x, y), views),
     narrow=multiply_on_gpu,
 )
 

@@ -19,7 +19,7 @@ from .arithmetic import hypot
 from .pointwise import add, atan2, conj, divide, imag, multiply, real, sqrt, square, subtract
 
 exp2: UnaryOp = elementwise(
-    "exp2", {"x": lambda out: multiply(out, math.log(2))}, doc="2 to the power x.", autocast="high"
+    "exp2", {"x": lambda out: multiply(out, math.log(2))}, doc="2 to the power x.", autocast="high", has_own_bits=True
 )
 
 

@@ -24,6 +24,7 @@ from ..dispatch import apply, as_value, cast_array, ndim, shape
 from ..elementwise import pointwise
 from ..families import broadcast_shape, linear
 from ..forms import Cast, View
+from ..lazy import lazy_function
 from ..op_samples import normal_samples
 from ..remember import Outcomes
 from ..signatures import of_array
@@ -50,7 +51,9 @@ def _astype_value(x: Any, dtype: Any) -> Any:
 def _saturate(x: Any, dtype: Any) -> Any:
     """x in eight bits: what is too large becomes the largest number, as processors convert. NaN stays NaN."""
     if type(x) is not np.ndarray:
-        raise DeviceError(f"astype: CuPy has no arrays of {dtype}.\n  Convert on the CPU.")
+        raise DeviceError(
+            f"astype: CuPy has no arrays of {dtype}.\n  Use them inside a function of pb.jit, or convert on the CPU."
+        )
     most = FLOAT8_LARGEST[np.dtype(dtype).name]
     with np.errstate(invalid="ignore"):
         return np.clip(x.astype(np.float32), -most, most).astype(dtype)
@@ -91,6 +94,9 @@ def narrow(x: Any, dtype: Any) -> Any:
     return astype(x, dtype)
 
 
+#: On a GPU, where a copy has to be made it is a kernel of ours.
+_bind_reshape = lazy_function("cuda.eager", "bind_reshape", "compile")
+
 reshape_op = linear(
     "reshape",
     statics={"shape": statics.shape},
@@ -99,6 +105,7 @@ reshape_op = linear(
     transpose=lambda bar, x_spec: reshape(bar, x_spec.shape),
     samples=normal_samples([(2, 3), (6,), (1,), (0, 3)], shape=[(6,), (3, 1, 2), (), (3, 0)]),
     direct=lambda x, shape: methodcaller("reshape", shape),
+    on_gpu=lambda x, shape: _bind_reshape(x, shape),
 )
 
 

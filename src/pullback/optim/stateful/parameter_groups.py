@@ -18,7 +18,7 @@ from ...ops.dispatch import as_value
 from ...ops.placement import move
 from ...settings import no_grad
 from ..leaves import check_setting
-from ..rule import Rule, State, apply_updates
+from ..rule import Rule, State, apply_updates, find_loss_scales
 from ..transformations.conditional import select_tree
 from .native_step import NativeStep, make_native_step
 
@@ -73,6 +73,8 @@ class ParameterGroup:
         #: The numbers of the parameters that are skipped, since they do not require gradients and have none.
         self._frozen: list[int] = []
         self._state = self.rule.init(self._values())
+        #: Whether its rule undoes a loss scale, as `pb.optim.scaled` does.
+        self.unscales = bool(find_loss_scales(self._state))
         self._devices = [p.spec.device for p in self.tensors]
 
     def keys(self) -> list[str]:

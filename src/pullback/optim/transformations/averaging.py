@@ -12,7 +12,7 @@ from ...arrays.trees import flatten, leaves_matching, map_tree
 from ...ops.dispatch import as_value
 from ...ops.elementwise import pointwise
 from ..leaves import cast_like, check_setting, select_if, steps_as_float64, widen, zero_step_count, zero_update
-from ..rule import Rule, State, check_state_pair, split_around
+from ..rule import Rule, State, check_rule, check_state_pair, split_around
 
 
 @final
@@ -121,6 +121,7 @@ def lookahead(rule: Rule, every: int = 6, step_size: Any = 0.5) -> Rule:
     array([-1.])
     """
     every, share = check_count(every, "lookahead: every"), check_setting(step_size, "lookahead: step_size", 0, 1)
+    check_rule(rule, "lookahead")
 
     def start(params: Any) -> Any:
         slow = map_tree(lambda p: pointwise.multiply(widen(p), 1), params)  # an owned copy, which may be donated

@@ -13,7 +13,7 @@ from ...errors import ArgumentError
 from ...ops.concrete import is_concrete, strip_derivatives
 from ...ops.elementwise import pointwise
 from ..leaves import all_finite, select_if, zero_step_count, zero_update
-from ..rule import Rule, State, check_state_pair, find_loss_scales, split_around
+from ..rule import Rule, State, check_rule, check_state_pair, find_loss_scales, split_around
 
 
 def _choose_tree(condition: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
@@ -50,6 +50,7 @@ def multi_steps(rule: Rule, every: int) -> Rule:
     (array([0.]), array([-2.]))
     """
     every = check_count(every, "multi_steps: every")
+    check_rule(rule, "multi_steps")
 
     def start(params: Any) -> Any:
         return State(zero_step_count(flatten(params)[0]), {"sum": map_tree(zero_update, params)}), rule.start(params)
@@ -84,6 +85,8 @@ def apply_if_finite(rule: Rule) -> Rule:
     >>> updates, int(state[0].steps)
     (array([0.]), 1)
     """
+
+    check_rule(rule, "apply_if_finite")
 
     def start(params: Any) -> Any:
         inner = rule.start(params)

@@ -22,7 +22,7 @@ from ...ops.dispatch import as_value
 from ...ops.elementwise import pointwise
 from ...ops.fusion import cast_whole
 from ..leaves import cast_like, widen, zero_step_count, zero_update
-from ..rule import LOSS_SCALE, Rule, State, check_state_pair, find_loss_scales
+from ..rule import LOSS_SCALE, Rule, State, check_rule, check_state_pair, find_loss_scales
 from .conditional import step_if_finite
 
 #: The scale stays between these, so that it and its inverse are normal numbers of float32.
@@ -62,7 +62,7 @@ def check_scale(x: Any, what: str) -> float:
 
 
 def _check_power(x: Any, what: str, low: float, high: float) -> float:
-    is_number = isinstance(x, (int, float, np.floating)) or (is_array(x) and not x.ndim)
+    is_number = isinstance(x, (int, float, np.floating)) or (is_array(x) and not x.ndim and x.dtype.kind in "iuf")
     number = float(x) if is_number and not isinstance(x, bool) else math.nan
     if not low <= number <= high or math.frexp(number)[0] != 0.5:
         raise ArgumentError(
@@ -119,6 +119,7 @@ def scaled(
     (array([-1., -1.], dtype=float32), 32768.0, 2)
     """
     settings = ScaleSettings(init_scale, growth_factor, backoff_factor, growth_interval).check("scaled")
+    check_rule(rule, "scaled")
 
     def start(params: Any) -> Any:
         leaves = flatten(params)[0]

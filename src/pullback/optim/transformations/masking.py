@@ -9,7 +9,7 @@ from ...arrays.picklable import picklable
 from ...arrays.trees import broadcast_prefix, flatten, leaf_paths, unflatten
 from ...errors import ArgumentError
 from ..leaves import zeros_like
-from ..rule import Rule, stateless_rule, wrong_state_error
+from ..rule import Rule, check_rule, stateless_rule, wrong_state_error
 
 
 @picklable
@@ -25,8 +25,7 @@ def multi_transform(rules: Mapping[Any, Rule], labels: Any) -> Rule:
     {'head': array([-1.]), 'body': [array([-0.1])]}
     """
     for rule in rules.values():
-        if not isinstance(rule, Rule):
-            raise ArgumentError(f"multi_transform: wants a rule for each label, got a {type(rule).__name__}.")
+        check_rule(rule, "multi_transform")
     return _rule_by_label("multi_transform", rules, labels)
 
 
@@ -89,6 +88,7 @@ def masked(rule: Rule, mask: Any | Callable[[Any], Any]) -> Rule:
     >>> rule.update({"w": np.ones(1), "b": np.ones(1)}, rule.init(params), params)[0]
     {'w': array([2.]), 'b': array([1.])}
     """
+    check_rule(rule, "masked")
     return _rule_by_label("masked", {True: rule, False: stateless_rule("nothing", lambda g, p: g, flat=True)}, mask)
 
 

@@ -18,7 +18,7 @@ from ...ops.elementwise.rounding import floor
 from ...ops.random import fold_in, key, uniform
 from ...ops.shape.reshaping import astype
 from ..leaves import is_half, split_by_structure, widen, zero_step_count
-from ..rule import Rule, State, check_state_pair, wrong_state_error
+from ..rule import Rule, State, check_rule, check_state_pair, wrong_state_error
 
 #: The half types: how many binary digits of float32 each lacks, its smallest and its largest positive number.
 _HALF_TYPES = {"float16": (13, 2.0**-24, 65504.0), "bfloat16": (16, 2.0**-133, (2 - 2.0**-7) * 2.0**127)}
@@ -39,6 +39,8 @@ def master_weights(rule: Rule) -> Rule:
     >>> w, state[0].slots["master"].round(4)
     (array([0.999], dtype=float16), array([0.999], dtype=float32))
     """
+
+    check_rule(rule, "master_weights")
 
     def start(params: Any) -> Any:
         # of other parameters there is no copy: an empty tuple is a tree without leaves
@@ -80,6 +82,9 @@ def stochastic_rounding(rule: Rule, seed: int = 0) -> Rule:
     0.9999
     """
 
+    check_rule(rule, "stochastic_rounding")
+    first = key(seed)
+
     def start(params: Any) -> Any:
         leaves = flatten(params)[0]
         return State(zero_step_count(leaves), {}), rule.start(map_tree(widen, params))
@@ -89,7 +94,7 @@ def stochastic_rounding(rule: Rule, seed: int = 0) -> Rule:
         wide = map_tree(widen, params)
         updates, after = rule.advance(map_tree(widen, grads), inner, wide, extra)
         t = pointwise.add(mine.steps, 1)
-        now = fold_in(key(seed), t)
+        now = fold_in(first, t)
         leaves, structure = flatten(params)
 
         def round_update(i: int, p: Any, u: Any) -> Any:

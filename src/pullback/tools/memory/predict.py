@@ -93,7 +93,7 @@ def _is_view(op: Op, args: Sequence[Any], static: dict[str, Any], out: Spec) -> 
     """Whether an op returns a view of its one argument. It is tried on an array with zero strides, so that views cost
     nothing; one that might copy too much counts as a view if it has the same elements, or repeats them.
     """
-    if op.family != "linear" or len(args) != 1:
+    if op.family != "linear" or len(args) != 1 or not op.effects.repeat:
         return False
     spec = spec_of(args[0])
     if max(out.size, spec.size) > _LARGEST_TRIAL:

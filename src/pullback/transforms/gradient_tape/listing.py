@@ -8,7 +8,7 @@ from typing import Any
 
 from ...arrays.node import Node
 from ...arrays.text import text_table
-from ...ops.record import PartRule
+from ...ops.op import PartRule
 from ...ops.saved_values import SavedValue
 from .watch_marks import mark_at
 

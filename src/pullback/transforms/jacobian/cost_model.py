@@ -16,8 +16,7 @@ from ...arrays.scope import Scope, current_scope
 from ...arrays.spec import Spec, spec_of
 from ...arrays.tensor import Tensor
 from ...arrays.value import Value
-from ...ops.op import Op
-from ...ops.record import PartRule
+from ...ops.op import Op, PartRule
 from ...ops.replay.rehearsal import dry_run
 from ...settings import modes
 from ...tape.sweep import order_deepest_first

@@ -72,7 +72,8 @@ def emit_store(builder: IRBuilder, value: IRValue, address: str, dtype: np.dtype
     kind, name = llvm_type(dtype, builder.lanes, True), _to_memory(builder, value, dtype)
     if mask is None:
         builder.emit(f"store {kind} {name}, ptr {address}, align {dtype.itemsize}")
-    elif mask.startswith("<") and builder.vector_bytes < _MASKED_BYTES:
+    # one lane of two bytes under a mask is stored as a word of four by LLVM 22, over what lies behind it
+    elif mask.startswith("<") and (builder.vector_bytes < _MASKED_BYTES or mask.count("true") == 1):
         _emit_pieces(builder, name, address, dtype, mask.count("true"))
     else:
         _emit_masked_store(builder, "store", name, f"ptr {address}", dtype, mask)

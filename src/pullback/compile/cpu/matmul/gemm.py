@@ -54,11 +54,11 @@ def emit_batch(
     """
     first, *rest = step.out.shape[:-2]
     loops = [text.open(end or first, start=start), *map(text.open, rest)]
-    builder, dtype = text.builder(1), step.out.buffer.dtype
+    builder = text.builder(1)
     counters = text.counters[-len(loops) :]
     # matrices along an axis of the batch are one stride apart; a stride of zero repeats one
     moved = [
-        emit_address(builder, dtype, pointer, *zip(counters, layout.strides[:-2], strict=True))
+        emit_address(builder, layout.buffer.dtype, pointer, *zip(counters, layout.strides[:-2], strict=True))
         for pointer, layout in zip(pointers, (step.out, step.left, step.right), strict=True)
     ]
     emit_one_product(step, moved, builder, shared, function)

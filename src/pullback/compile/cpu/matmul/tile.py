@@ -14,16 +14,22 @@ from ..builder.ir_builder import IRBuilder
 from ..builder.memory import emit_address, emit_lane_mask, emit_load, emit_store
 from ..builder.vector_types import IRValue, llvm_element_type, llvm_type
 
+_PAIR = np.dtype(np.uint32)
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Rows by vectors of a result; the last vector may be partial (`is_cut`)."""
+    """Rows by vectors of a result; the last vector may be partial (`is_cut`). With `pairs`, the matrices are bfloat16,
+    and a step along the depth takes two of their numbers, which are neighbors in the left matrix and a word of the
+    right one.
+    """
 
     rows: int
     vectors: int
     is_cut: bool
     dtype: np.dtype[Any]
     lanes: int
+    pairs: bool = False
 
 
 def render_tile(tile: Tile, declared: set[str]) -> str:
@@ -50,6 +56,7 @@ class _TileWriter:
         self.tile = tile
         self.kind = llvm_type(tile.dtype, tile.lanes)
         self.element = llvm_element_type(tile.dtype)
+        self.left_element, self.right_element = ("i16", "i32") if tile.pairs else (self.element, self.element)
         self.builder = IRBuilder(tile.lanes, itertools.count(), declared)
         self.builder.dtype = tile.dtype
         self.places = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
@@ -87,20 +94,41 @@ class _TileWriter:
         for r, v in self.places:
             builder.emit(f"%s{r}.{v} = phi {kind} [ zeroinitializer, %entry ], [ %t{r}.{v}, %loop ]")
         # each vector of the right matrix is loaded once and multiplied with a scalar of every row
-        columns = [self._load(self._vector_address("%r", v), v) for v in range(self.tile.vectors)]
+        columns = [self._load_factor(v) for v in range(self.tile.vectors)]
         for r in range(self.tile.rows):
-            place = builder.assign(f"getelementptr inbounds {self.element}, ptr %l, i64 %row{r}")
-            number = builder.assign(f"load {self.element}, ptr {place}, align {self.tile.dtype.itemsize}")
-            wide = builder.splat(IRValue(number, self.tile.dtype))
+            place = builder.assign(f"getelementptr inbounds {self.left_element}, ptr %l, i64 %row{r}")
+            wide = self._splat_factor(place)
             for v, column in enumerate(columns):
-                total = builder.fma(wide, column, IRValue(f"%s{r}.{v}", self.tile.dtype, self.tile.lanes))
+                total = self._multiply_add(wide, column, IRValue(f"%s{r}.{v}", self.tile.dtype, self.tile.lanes))
                 # the sum is a phi of the loop, so its new value needs a name that is known before
                 builder.lines[-1] = builder.lines[-1].replace(f"  {total.name} =", f"  %t{r}.{v} =", 1)
-        builder.emit(f"%l.next = getelementptr inbounds {self.element}, ptr %l, i64 %left_step")
-        builder.emit(f"%r.next = getelementptr inbounds {self.element}, ptr %r, i64 %right_step")
+        builder.emit(f"%l.next = getelementptr inbounds {self.left_element}, ptr %l, i64 %left_step")
+        builder.emit(f"%r.next = getelementptr inbounds {self.right_element}, ptr %r, i64 %right_step")
         builder.emit("%next = add nuw nsw i64 %k, 1")
         builder.emit("%more = icmp ult i64 %next, %depth")
         return self._take_lines()
+
+    def _load_factor(self, v: int) -> IRValue:
+        """A vector of the right matrix."""
+        place = self._vector_address("%r", v)
+        return self._load(place, v) if not self.tile.pairs else emit_load(self.builder, place, _PAIR)
+
+    def _splat_factor(self, place: str) -> IRValue:
+        """A number of the left matrix, or a pair of them, in every lane."""
+        dtype, aligned = (_PAIR, 2) if self.tile.pairs else (self.tile.dtype, self.tile.dtype.itemsize)
+        number = self.builder.assign(f"load {llvm_element_type(dtype)}, ptr {place}, align {aligned}")
+        return self.builder.splat(IRValue(number, dtype))
+
+    def _multiply_add(self, x: IRValue, y: IRValue, total: IRValue) -> IRValue:
+        if not self.tile.pairs:
+            return self.builder.fma(x, y, total)
+        builder, kind, halves = self.builder, self.kind, f"<{2 * self.tile.lanes} x bfloat>"
+        name = "llvm.x86.avx512bf16.dpbf16ps.512"
+        builder.declared.add(f"declare {kind} @{name}({kind}, {halves}, {halves})")
+        words = llvm_type(_PAIR, self.tile.lanes)
+        given = [builder.assign(f"bitcast {words} {v.name} to {halves}") for v in (x, y)]
+        call = f"call {kind} @{name}({kind} {total.name}, {halves} {given[0]}, {halves} {given[1]})"
+        return builder.assign_value(call, self.tile.dtype)
 
     def _vector_address(self, pointer: str, v: int) -> str:
         return emit_address(self.builder, self.tile.dtype, pointer, offset=v * self.tile.lanes)

@@ -20,6 +20,7 @@ from ..builder.memory import emit_address
 from ..kernel.render import RenderedKernel, find_identities, kernel_key, render_kernel
 from ..linalg.routines import render_routine
 from ..math.functions import FUNCTIONS  # noqa: F401  # registers the mathematics with IRBuilder
+from ..matmul.bfloat16 import multiplies_pairs, render_pairs
 from ..matmul.gemm import BlasConstants, emit_batch, emit_one_product, render_batch
 from ..matmul.panels import is_paneled, render_panels
 from ..matmul.small import is_small, render_small_product
@@ -268,6 +269,8 @@ class ProgramWriter:
 
     def _own_product_function(self, step: Product) -> str | None:
         """The function of a product that is not left to the BLAS."""
+        if multiplies_pairs(step):
+            return self._name_function(render_pairs(step, self.declared, self._name_function), "product")
         if is_paneled(step, self.limits.vector_bytes):
             return self._name_function(
                 render_panels(step, self.limits.vector_bytes, self.declared, self._name_function), "product"

@@ -23,6 +23,7 @@ import numpy as np
 
 from ....arrays.spec import Spec, make_spec
 from ....arrays.tensor import Tensor
+from ...computed_once import computed_once
 from ...target import RECORDED
 from .entry_code import HEADER, RECORD, render_entry
 
@@ -170,7 +171,7 @@ class _MethodDef(ctypes.Structure):
     )
 
 
-@functools.cache
+@computed_once
 def load_entry(link: Link) -> tuple[_MethodDef, Any]:
     """The entry as a method record, to which all its functions refer; and its code."""
     # it computes nothing, so optimizing it would only take time

@@ -15,6 +15,7 @@ import numpy as np
 
 from ....errors import ArgumentError
 from ... import cache
+from ...computed_once import computed_once
 from ...target import ANOTHER_SIZE, COMPILER
 from ..linalg.matrix_text import LAPACK_PREFIX
 from ..matmul.gemm import SYMBOLS
@@ -55,7 +56,7 @@ def has_llvm() -> bool:
     return True
 
 
-@functools.cache
+@computed_once
 def _initialized_llvm() -> Any:
     """The LLVM of llvmlite, ready for this machine."""
     import llvmlite.binding as llvm
@@ -119,6 +120,12 @@ def converts_float16() -> bool:
     return platform.machine().lower() in ("arm64", "aarch64") or bool(
         _initialized_llvm().get_host_cpu_features().get("f16c")
     )
+
+
+@functools.cache
+def multiplies_bfloat16() -> bool:
+    """Whether this machine has an instruction that multiplies pairs of bfloat16 and adds them to float32."""
+    return bool(_initialized_llvm().get_host_cpu_features().get("avx512bf16"))
 
 
 def link(text: str, names: list[str], numbers: Sequence[int] = (), effort: Any = None) -> LinkedCode:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...computed_once import computed_once
 from ..program.parallel_call import PARALLEL
 from ..runtime import link as linking
 from ..runtime.link import LinkedCode, has_llvm, link
@@ -63,11 +64,11 @@ class WindowFunction:
         self.after(job)
 
 
-@functools.cache
+@computed_once
 def window_function(kind: str, dtype: np.dtype[Any]) -> WindowFunction:
     return WindowFunction(kind, dtype)
 
 
-@functools.cache
+@computed_once
 def _parallel_function() -> Any:
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(POOL.entries(link)[PARALLEL])

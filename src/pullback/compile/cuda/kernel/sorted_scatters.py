@@ -7,7 +7,7 @@ what began in an earlier part is left to the thread of the part in which it bega
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,8 @@ FREE, SORTED = range(2)
 #: Sorted points of a thread: few, while there are few threads.
 SHORT_PART, LONG_PART = 8, 32
 MANY_POINTS = 1 << 14
+#: From so many points on, several blocks sort them, each about so many; and how many blocks there are at most.
+MIN_POINTS_OF_BLOCKS, POINTS_OF_BLOCK, MAX_BLOCKS = 1 << 15, 1 << 13, 128
 _KEY = np.dtype(np.uint32)
 
 
@@ -43,6 +45,12 @@ class _Plan:
     @property
     def parts(self) -> int:
         return count_blocks(self.count, self.part)
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks sort: a multiple of four, unless it is one."""
+        wanted = min(count_blocks(self.count, POINTS_OF_BLOCK), MAX_BLOCKS)
+        return 1 if self.count < MIN_POINTS_OF_BLOCKS else 4 * count_blocks(wanted, 4)
 
 
 def render_sorted_scatter(
@@ -78,7 +86,8 @@ class _ScatterWriter:
         self.tails, self.heads = (Buffer("scratch", size, fold_dtype(store)) for _ in range(2))
 
     def render(self) -> list[FunctionLaunch]:
-        return [self._render_keys(), self._render_sort(), self._render_parts(), self._render_rest()]
+        sort = self._render_sort() if self.plan.blocks == 1 else self._render_sort_by_blocks()
+        return [self._render_keys(), *sort, self._render_parts(), self._render_rest()]
 
     def _render_keys(self) -> FunctionLaunch:
         """The place of each point; one beyond all others if its index is out of range."""
@@ -105,11 +114,35 @@ class _ScatterWriter:
         ]
         return writer.finish(body, (count_blocks(plan.count, threads), 1), (threads, 1))
 
-    def _render_sort(self) -> FunctionLaunch:
+    def _render_sort(self) -> list[FunctionLaunch]:
+        call = f"block_sort_<{self.plan.count}, {self.passes}>"
+        return [self._render_call(call, self.buffers, 1)]
+
+    def _render_sort_by_blocks(self) -> list[FunctionLaunch]:
+        """Three launches for each digit of eight bits, from the last on."""
+        plan = self.plan
+        counts, sizes = Buffer("scratch", 256 * plan.blocks, _KEY), f"{plan.count}, {plan.blocks}"
+        keys, items, keys2, items2 = self.buffers
+        found = []
+        for number in range(self.passes):
+            shift = 8 * number
+            found += [
+                self._render_call(f"block_sort_count_<{sizes}>", (keys, counts), plan.blocks, shift),
+                self._render_call(f"block_sort_sum_<{plan.blocks}>", (counts,), 1),
+                self._render_call(
+                    f"block_sort_place_<{sizes}>", (keys, items, keys2, items2, counts), plan.blocks, shift
+                ),
+            ]
+            keys, items, keys2, items2 = keys2, items2, keys, items
+        return found
+
+    def _render_call(
+        self, call: str, buffers: Sequence[Buffer], blocks: int, shift: int | None = None
+    ) -> FunctionLaunch:
         writer = FunctionWriter(self.grid)
-        writer.written += self.buffers
-        given = ", ".join(map(writer.pointer, self.buffers))
-        return writer.finish([f"block_sort_<{self.plan.count}, {self.passes}>({given});"], (1, 1), (1024, 1))
+        writer.written += buffers
+        given = [*map(writer.pointer, buffers), *([] if shift is None else [str(shift), "(int)blockIdx.x"])]
+        return writer.finish([f"{call}({', '.join(given)});"], (blocks, 1), (1024, 1))
 
     def _open(self, writer: FunctionWriter, threads: int) -> tuple[list[str], dict[int, str]]:
         """A thread's part and its point along the free axes."""

@@ -95,7 +95,7 @@ def combine_parts(kernel: Kernel, kept: Sequence[int], folds: Sequence[Store], p
     loads = [load_line(b, (places, *inner)) for b in partial]
     points = parts * places
     stores = [
-        Store(x, s.buffer, (0, *(s.strides[i] for i in kept)), s.offset, s.word, (), (), s.accumulates, points, 1)
+        Store(x, s.buffer, (0, *(s.strides[i] for i in kept)), s.offset, s.word, (), (), s.accumulates, points, parts=1)
         for x, s in zip(loads, folds, strict=True)
     ]
     return Kernel((parts, *extents), 0, loads, stores)

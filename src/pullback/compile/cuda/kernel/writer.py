@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...loop_ir import Buffer, KernelLine, Store
-from ...vocabulary import half_dtype, is_half, value_dtype
+from ...vocabulary import half_dtype, is_narrow, value_dtype
 from ..launch_plan import new_status
 from ..words import CudaValue, CudaWords, c_type, identity_number, number_text
 from .grid import Access, Grid, shares_memory
@@ -158,7 +158,7 @@ class FunctionWriter:
         read = self.place if line.buffer.counts else self.address
         # memory of no elements has no address that could be read
         text = read(line, at, places) if all(n for _, n in line.places) else "0"
-        widened = "(float)" if is_half(line.buffer.dtype) else ""
+        widened = "(float)" if is_narrow(line.buffer.dtype) else ""
         return words.assign(f"{inside} ? {widened}{text} : 0", line.dtype)
 
     # Stores

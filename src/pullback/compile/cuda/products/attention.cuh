@@ -122,7 +122,7 @@ __device__ __forceinline__ void multiply_scores_(float (&sum)[A::W / 8][4], cons
 // Rows of results, whose sums are in registers.
 template <class A, int COUNT>
 __device__ __forceinline__ void store_rows_(
-    float* base, const int first, const float (&sum)[A::W / 8][4], const float (&factor)[2]) {
+    float* base, const int first, const float (&sum)[A::W / 8][4], const float factor) {
   const int own = first + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, q = threadIdx.x % 4;
   #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -130,7 +130,7 @@ __device__ __forceinline__ void store_rows_(
     if (COUNT % A::ROWS && n >= COUNT) continue;
     #pragma unroll
     for (int j = 0; j < A::W / 8; ++j) {
-      const Vec<float, 2> two = {sum[j][2 * h] * factor[h], sum[j][2 * h + 1] * factor[h]};
+      const Vec<float, 2> two = {sum[j][2 * h] * factor, sum[j][2 * h + 1] * factor};
       *reinterpret_cast<Vec<float, 2>*>(base + (long long)n * A::W + 8 * j + 2 * q) = two;
     }
   }
@@ -143,6 +143,30 @@ __device__ __forceinline__ float fold_four_(float x, const bool adds) {
     x = adds ? x + other : fmaxf(x, other);
   }
   return x;
+}
+
+// An element of the output as plain sums: where splitting made an infinity or NaN of it, this decides what it is.
+template <class A>
+__device__ __noinline__ float attend_plainly_(
+    const float* q, const float* k, const int k_stride, const float* v, const int v_stride, const int reach,
+    const float scale) {
+  float highest = -1.0f / 0.0f, total = 0, sum = 0;
+  #pragma unroll 1
+  for (int pass = 0; pass < 2; ++pass)
+    #pragma unroll 1
+    for (int n = 0; n < reach; ++n) {
+      float score = 0;
+      #pragma unroll 1
+      for (int d = 0; d < A::W; ++d) score = fmaf(q[d], k[(long long)n * k_stride + d], score);
+      score *= scale;
+      if (pass == 0) {
+        highest = fmaxf(highest, score);
+      } else {
+        const float weight = expf(score - highest);
+        total += weight, sum = fmaf(weight, v[(long long)n * v_stride], sum);
+      }
+    }
+  return sum / total;
 }
 
 // The outputs, and of each row the logarithm of the sum of its exponentials. The largest score so far is subtracted.
@@ -209,7 +233,20 @@ __device__ __forceinline__ void attend_(
     factor[h] = 1.0f / total[h];
     if (lane == 0 && (A::T % A::ROWS == 0 || own + 8 * h < A::T)) logs[own + 8 * h] = highest[h] + logf(total[h]);
   }
-  store_rows_<A, A::T>(out, first, sum, factor);
+  #pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int n = own + 8 * h;
+    if (A::T % A::ROWS && n >= A::T) continue;
+    #pragma unroll
+    for (int e = 0; e < A::W / 4; ++e) {
+      float& x = sum[e / 2][2 * h + e % 2];
+      const int d = e / 2 * 8 + 2 * lane + e % 2, end = A::CAUSAL && n + 1 < A::S ? n + 1 : A::S;
+      x *= factor[h];
+      if (!(fabsf(x) <= 3.402823466e38f))
+        x = attend_plainly_<A>(q + (long long)n * q_stride, k, k_stride, v + d, v_stride, end, scale);
+    }
+  }
+  store_rows_<A, A::T>(out, first, sum, 1.0f);
 }
 
 // A score's weight, from the logarithm of its row's sum, or zero where it is masked.
@@ -269,8 +306,7 @@ __device__ __forceinline__ void attend_back_queries_(
       for (int e = 0; e < 4; ++e) sum[j][e] += part[j][e];
     __syncthreads();
   }
-  const float factor[2] = {scale, scale};
-  store_rows_<A, A::T>(out, first, sum, factor);
+  store_rows_<A, A::T>(out, first, sum, scale);
 }
 
 // The cotangents of keys and values: sums over queries, of which causal ones begin at the rows themselves.
@@ -326,9 +362,8 @@ __device__ __forceinline__ void attend_back_keys_(
       for (int e = 0; e < 4; ++e) k_sum[j][e] += part[j][e];
     __syncthreads();
   }
-  const float factor[2] = {scale, scale}, one[2] = {1.0f, 1.0f};
-  store_rows_<A, A::S>(k_out, first, k_sum, factor);
-  store_rows_<A, A::S>(v_out, first, v_sum, one);
+  store_rows_<A, A::S>(k_out, first, k_sum, scale);
+  store_rows_<A, A::S>(v_out, first, v_sum, 1.0f);
 }
 
 // Of each row, the sum of an output times its cotangent: W / 4 lanes have a row.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...loop_ir import Product
-from ...vocabulary import is_half
+from ...vocabulary import is_float8, is_half
 from .library import CANDIDATES, can_take
-from .tile import GroupShape, PanelShape, PlainShape, TensorShape, TileShape
+from .tile import GroupShape, PanelShape, PlainShape, TensorShape, TileShape, is_left_by_k
 
 #: Up to so many multiplications latency counts more than arithmetic: a tile of our own wins in any case.
 SMALL_PRODUCT = 1 << 24
@@ -14,7 +14,7 @@ SHARED_PRODUCT = 1 << 26
 #: Above, only the library's tiles are worth trying.
 LARGE_PRODUCT = 1 << 28
 #: The least K that is worth a block of a large tile.
-CUT_DEPTH = 512
+CUT_DEPTH = 128
 #: Multiprocessors of the machines that this is tuned for, and the warps that keep one busy while memory is slow.
 MULTIPROCESSORS, _BUSY_WARPS = 132, 16
 
@@ -69,12 +69,15 @@ def row_shape(product: Product) -> TensorShape | None:
 
 def panel_shape(product: Product) -> PanelShape:
     """The shape for a large product: the largest tiles that are nearly full and of which all multiprocessors have one,
-    or will have when K is cut.
+    or will have when K is cut. Warps with one row of fragments each hide more of what they wait for, if they can be.
     """
     rows, columns = product.out.shape[-2:]
+    can_be_low = is_left_by_k(product)
     if columns <= 32:
-        return PanelShape(2, 4, (4, 1))
-    large, small = PanelShape(4, 4, (2, 2)), PanelShape(2, 4, (2, 2))
+        tall = PanelShape(2, 4, (4, 1))
+        is_enough = count_blocks(product, tall.rows, tall.columns) >= MULTIPROCESSORS
+        return tall if is_enough or not can_be_low else PanelShape(1, 4, (4, 1))
+    large, small = PanelShape(4, 4, (2, 2)), PanelShape(1, 4, (4, 2)) if can_be_low else PanelShape(2, 4, (2, 2))
     is_full = -(-rows // large.rows) * large.rows <= 1.15 * rows
     parts = max(1, product.depth // CUT_DEPTH)
     return large if is_full and parts * count_blocks(product, large.rows, large.columns) >= MULTIPROCESSORS else small
@@ -98,6 +101,8 @@ def offered_shapes(product: Product, digits: int = 3) -> list[TileShape]:
     """The shapes of tiles that a program has code for: it takes longer to compile one than to try many. In tf32 the
     library is as fast as a product can be.
     """
+    if is_float8(product.left.buffer.dtype):
+        return []
     is_large = count_multiplications(product) > LARGE_PRODUCT and can_take(product)
     middle = [] if is_large else [tile_shape(product)]
     group = group_shape(product) if digits == 3 or not can_take(product) else None
@@ -105,7 +110,11 @@ def offered_shapes(product: Product, digits: int = 3) -> list[TileShape]:
 
 
 def offered_algorithms(product: Product) -> list[int]:
-    """The numbers of the library's algorithms that are tried; of half types it is fast at smaller products too."""
+    """The numbers of the library's algorithms that are tried; of half types it is fast at smaller products too, and
+    those of eight bits are its alone.
+    """
+    if is_float8(product.left.buffer.dtype):
+        return list(range(CANDIDATES))
     small = SMALL_PRODUCT >> 3 if is_half(product.left.buffer.dtype) else SMALL_PRODUCT
     return list(range(CANDIDATES)) if count_multiplications(product) > small and can_take(product) else []
 

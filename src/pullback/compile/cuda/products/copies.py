@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...loop_ir import Buffer, Kernel, KernelLine, Layout, Product, Step, Store
-from ...vocabulary import value_dtype
+from ...vocabulary import is_float8, value_dtype
 from .composed import read_composed
 from .order import conflict
 from .tile import dense_size
@@ -193,7 +193,8 @@ def _read_source(
     way = list(zip(kernel.extents, store.strides, load.strides, strict=True))
     for i in users[1:]:
         step = steps[i]
-        if not isinstance(step, Product) or step.out.buffer is copy:
+        # of eight bits, elements along K must lie side by side
+        if not isinstance(step, Product) or step.out.buffer is copy or is_float8(copy.dtype):
             return {}
         changed = _read_matrices(step, copy, way, load) or read_composed(step, copy, way, load)
         if changed is None:

@@ -84,9 +84,12 @@ def multiply_matrices(x: Any, y: Any) -> Any:
     return plan.run(x.data.ptr, y.data.ptr)
 
 
-def bind_product(specs: Sequence[Spec]) -> Callable[[Any, Any], Any] | None:
+def bind_product(
+    specs: Sequence[Spec], views: Sequence[Callable[[Any], Any] | None] = (None, None)
+) -> Callable[[Any, Any], Any] | None:
     """`multiply_matrices` for arrays of these specs on the current device, which looks at them as little as possible;
-    it returns None where that does. Many matrices times one are a single product over all rows.
+    it returns None where that does. Many matrices times one are a single product over all rows. With a view, which
+    begins where its array does, the array is given instead, which has to be contiguous.
     """
     a, b = specs
     if a.dtype != b.dtype or min(a.ndim, b.ndim) < 2 or not a.size:
@@ -94,6 +97,15 @@ def bind_product(specs: Sequence[Spec]) -> Callable[[Any, Any], Any] | None:
     is_flat = b.ndim == 2 < a.ndim
     rows, shape = (math.prod(a.shape[:-1]), a.shape[-1]), (*a.shape[:-1], b.shape[-1])
     known: dict[Any, EagerProduct | None] = {}
+    view_x, view_y = views
+
+    def make(x: Any, y: Any) -> EagerProduct | None:
+        if (view_x and not x._c_contiguous) or (view_y and not y._c_contiguous):
+            return None
+        x, y = view_x(x) if view_x else x, view_y(y) if view_y else y
+        flattened = is_flat and x._c_contiguous
+        plan = _find_plan(x.reshape(rows) if flattened else x, y)
+        return plan.with_shape(shape) if flattened and plan is not None else plan
 
     def multiply(x: Any, y: Any) -> Any:
         at, beside, lies = x.data.ptr, y.data.ptr, x._c_contiguous
@@ -105,9 +117,7 @@ def bind_product(specs: Sequence[Spec]) -> Callable[[Any, Any], Any] | None:
         try:
             plan = known[key]
         except KeyError:
-            flattened = is_flat and lies
-            plan = _find_plan(x.reshape(rows) if flattened else x, y)
-            known[key] = plan = plan.with_shape(shape) if flattened and plan is not None else plan
+            plan = known[key] = make(x, y)
         return None if plan is None else plan.run(at, beside)
 
     return multiply

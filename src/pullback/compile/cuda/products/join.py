@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...loop_ir import Blocks, Buffer, Kernel, KernelLine, Product, Step, Store, load_line, row_major_strides
-from ...vocabulary import value_dtype
+from ...vocabulary import is_float8, value_dtype
 from ..kernel.fold_parts import divide_folds
 from ..kernel.followers import join_follower
 from ..kernel.rewrites import change_lines
@@ -204,7 +204,8 @@ def _is_large(product: Product) -> bool:
 
 
 def _is_worth_joining(product: Product) -> bool:
-    return not _is_large(product) or product.axes is not None
+    has_tiles = not is_float8(product.left.buffer.dtype)
+    return has_tiles and (not _is_large(product) or product.axes is not None)
 
 
 def _part_sums(product: Product, kernel: Step) -> tuple[Kernel | None, list[Kernel]]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...loop_ir import Layout, Product, product_operands
-from ...vocabulary import HALF_DTYPES
+from ...vocabulary import FLOAT8_DTYPES, HALF_DTYPES
 
 #: Bytes that an algorithm may work in; one piece of memory serves all products of a stream, one after the other.
 WORKSPACE_BYTES = 32 << 20
@@ -27,7 +27,7 @@ _ALGORITHM_BYTES = 64
 #: A batch of several axes is done by at most so many calls.
 _MAX_CALLS = 32
 
-_DATA_TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
+_DATA_TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14, "float8_e4m3fn": 28, "float8_e5m2": 29}
 _COMPUTE_FLOAT32, _COMPUTE_FLOAT64, _COMPUTE_TF32 = 68, 70, 77
 _TRANSPOSE_A, _TRANSPOSE_B = 3, 4
 _BATCH_COUNT, _BATCH_STRIDE = 5, 6
@@ -106,6 +106,8 @@ def split_batch(product: Product) -> list[Product]:
 def _can_take(product: Product) -> bool:
     out, left, right = (m.buffer.dtype.name for m in (product.out, product.left, product.right))
     matrices = (product.out, product.left, product.right)
+    if left in FLOAT8_DTYPES:
+        return out == "float32" and all(m.size and matrix_order(m) is not None for m in matrices)
     return (
         left == right
         and left in _DATA_TYPES

@@ -6,7 +6,7 @@ One block of threads after the other along K would leave most of the machine idl
 from __future__ import annotations
 
 from ...loop_ir import Buffer, Kernel, KernelLine, Layout, Product, load_line, product_operands, row_major_strides
-from ...vocabulary import value_dtype
+from ...vocabulary import is_float8, value_dtype
 from ..kernel.rewrites import change_lines
 from .choose import CUT_DEPTH, MULTIPROCESSORS, count_blocks, tile_shape
 from .tile import Tail, add_lines
@@ -26,7 +26,7 @@ def count_parts(product: Product) -> int:
         return _count_composed_parts(product)
     depth = product.depth
     blocks = count_blocks(product, 32, 32)
-    if depth < LONG_K or 2 * blocks > MULTIPROCESSORS:
+    if is_float8(product.left.buffer.dtype) or depth < LONG_K or 2 * blocks > MULTIPROCESSORS:
         return 1
     wanted = min(MAX_PARTS, 2 * MULTIPROCESSORS // blocks, depth // MIN_PART)
     return next(n for n in range(wanted, 0, -1) if depth % n == 0)

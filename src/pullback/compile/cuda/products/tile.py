@@ -59,7 +59,7 @@ class TensorShape:
 @dataclass(frozen=True, slots=True)
 class PanelShape:
     """The same with arguments that pass through shared memory, for large products; no warps share K. `high` is even
-    and `wide` a multiple of four.
+    unless the left argument has its neighbours along K, and `wide` a multiple of four.
     """
 
     high: int
@@ -297,6 +297,11 @@ def _matrices_of(product: Product) -> tuple[_Matrix, _Matrix]:
     ends = range(batch), range(batch, first), range(first, first + depth)
     others = range(batch), range(second, second + columns), range(batch, second)
     return _Matrix(left, *ends, "mk"), _Matrix(right, *others, "kn")
+
+
+def is_left_by_k(product: Product) -> bool:
+    """Whether neighbours of the left argument along K are nearest in memory."""
+    return _matrices_of(product)[0].is_by_k
 
 
 def _reach(matrix: Layout) -> int:

@@ -10,7 +10,8 @@ import numpy as np
 
 from ....arrays.spec import make_spec
 from ....arrays.tensor import Tensor, wrap
-from ...target import ARRAY, ARRAYS, CONSTANT, RECORDED, TRACKED, UNTRACKED
+from ...target import ARRAY, ARRAYS, CONSTANT, RECORDED, SAVED_ARRAYS, TRACKED, UNTRACKED
+from .copies import copy_contiguous
 from .repeated_call import RepeatedCall
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ _SHAPE = operator.attrgetter("shape")
 
 def make_direct_call(runner: CudaRunner, takes: int, results: int, marks: bytes) -> Callable[..., Any]:
     """A function of inputs, as `DirectCalls.make_call` describes it."""
+    if takes == SAVED_ARRAYS:
+        return _make_call_on_saved(runner)
     read = _make_reader(runner, takes, marks)
     count, device, run, run_again = len(runner.specs), runner.device_id, runner.call, runner.call_again
     shapes = [s.shape for s in runner.specs]
@@ -29,7 +32,7 @@ def make_direct_call(runner: CudaRunner, takes: int, results: int, marks: bytes)
     runtime, can_repeat, records = runner.cupy.cuda.runtime, not runner.numbers, takes == RECORDED
     current_device, has_other_devices = runtime.getDevice, runtime.getDeviceCount() > 1
     # what can be undone is launched before the shapes are looked at
-    looks_first = order is not None or bool(runner.has_status)
+    looks_first = order is not None or bool(runner.has_status) or not runner.is_one_graph
     repeated, before = RepeatedCall((), []), None
     repeated.ids = None
 
@@ -54,8 +57,8 @@ def make_direct_call(runner: CudaRunner, takes: int, results: int, marks: bytes)
         found = read(inputs)
         if type(found) is not tuple:
             return found
-        arrays, pointers, has_tensors = found
-        if can_repeat and not has_tensors:
+        arrays, pointers, has_tensors, is_copied = found
+        if can_repeat and not has_tensors and not is_copied:
             if ids == before:
                 repeated = RepeatedCall(arrays, pointers.copy())
             before = ids
@@ -73,18 +76,45 @@ def make_direct_call(runner: CudaRunner, takes: int, results: int, marks: bytes)
     return call
 
 
+def _make_call_on_saved(runner: CudaRunner) -> Callable[..., Any]:
+    """A call on arrays whose specs are known: only how they lie is looked at."""
+    ndarray, device, run = runner.cupy.ndarray, runner.device_id, runner.call
+    contiguous, current_device = _contiguity_of(ndarray), runner.cupy.cuda.runtime.getDevice
+
+    def call(*inputs: Any) -> Any:
+        if current_device() != device:
+            return False
+        pointers: list[Any] = []
+        copies = []
+        for x in inputs:
+            if type(x) is not ndarray:
+                if type(x) is not np.ndarray:
+                    return False
+                pointers.append(x.tobytes())
+                continue
+            if (pointer := x.data.ptr) & 15 or not contiguous(x):
+                copies.append(x := copy_contiguous(x))  # they live until the call is in the queue of its stream
+                pointer = x.data.ptr
+            pointers.append(pointer)
+        outs = run(pointers)
+        return False if outs is None else outs
+
+    return call
+
+
 def _make_reader(runner: CudaRunner, takes: int, marks: bytes) -> Callable[[Sequence[Any]], Any]:
-    """A function that returns the arrays of inputs, their addresses (of numbers of the host, their bytes) and whether
-    any is a tensor; or what the call returns if they are not what it takes.
+    """A function that returns the arrays of inputs, their addresses (of numbers of the host, their bytes), whether any
+    is a tensor and whether any was copied, as views with gaps are unless they are to be overwritten; or what the call
+    returns if they are not what it takes.
     """
     ndarray, device = runner.cupy.ndarray, runner.device_id
     contiguous = _contiguity_of(ndarray)
     specs = [make_spec(s.shape, s.dtype, s.device) for s in runner.specs]
     wanted = [(spec, spec.shape, spec.dtype, spec.device == "cpu") for spec in specs]
-    pattern = marks if takes == RECORDED else None
+    pattern, written = marks if takes == RECORDED else None, frozenset(runner.written)
 
     def read(inputs: Sequence[Any]) -> Any:
-        arrays, pointers, has_tensors, i = [], [], False, 0
+        arrays, pointers, has_tensors, is_copied, i = [], [], False, False, 0
         for x in inputs:
             spec, shape, dtype, is_of_host = wanted[i]
             known, mark = False, ARRAY
@@ -107,9 +137,12 @@ def _make_reader(runner: CudaRunner, takes: int, marks: bytes) -> Callable[[Sequ
             if not known and (is_of_host or x.shape != shape or x.dtype != dtype or data.device_id != device):
                 return False
             if (pointer := data.ptr) & 15 or not contiguous(x):
-                return False
+                if i - 1 in written:
+                    return False
+                arrays[-1] = x = copy_contiguous(x)
+                pointer, is_copied = x.data.ptr, True
             pointers.append(pointer)
-        return arrays, pointers, has_tensors
+        return arrays, pointers, has_tensors, is_copied
 
     return read
 

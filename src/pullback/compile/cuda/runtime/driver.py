@@ -53,6 +53,7 @@ class Driver(Protocol):
 
     #: What compiled code and measured times hold for.
     architecture: str
+    capability: tuple[int, int]
     machine: str
     #: The stream that `capture` gives to what it captures.
     capture_stream: int
@@ -180,6 +181,7 @@ class CudaDriver:
         with cupy.cuda.Device(device):
             cupy.cuda.runtime.free(0)  # makes the device's context
             facts = cupy.cuda.runtime.getDeviceProperties(device)
+            self.capability = facts["major"], facts["minor"]
             self.architecture = f"sm_{facts['major']}{facts['minor']}"
             self.machine = f"{facts['name'].decode()}, {self.architecture}"
             handle = ctypes.c_void_p()

@@ -322,7 +322,21 @@ def _identity(x: Any, *flags: Any, **static: Any) -> Any:
     return np.asarray(x)
 
 
+#: Alone they return what they are given; on several ranks they are compared with programs on one array of all values
+#: (`tests/test_distributed.py`).
+_COLLECTIVES = (
+    "total", "shared", "whole", "part", "all_gather", "reduce_scatter", "broadcast", "keep_at", "all_to_all",
+    "extreme_of_ranks",
+)  # fmt: skip
+
+
+def _move_alone(x: Any, ranks: int, pairs: Any) -> Any:
+    return np.asarray(x) if pairs else 0 * np.asarray(x)
+
+
 STRUCTURAL_ORACLES: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(_COLLECTIVES, _identity),
+    "permute": _move_alone,
     **dict.fromkeys(("again", "name", "numbers", "checked", "once", "discrete_parameter", "to_device"), _identity),
     "reshape": _reshape,
     "permute_dims": _permute,

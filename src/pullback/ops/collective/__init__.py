@@ -1,0 +1,5 @@
+"""Collectives: ops on the values of all ranks that run a program together."""
+
+from . import collectives
+
+__all__ = ["collectives"]

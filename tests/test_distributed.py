@@ -1,0 +1,426 @@
+"""Collectives on ranks that are threads: values and derivatives of every order against the same program on one array of
+all ranks, and what happens where ranks do not do the same.
+"""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from pullback import distributed, errors
+from pullback.ops.collective import world as world_module
+
+SIZES = [1, 2, 3, 4, 8]
+
+
+def joined(xs, axis=0):
+    """All parts along an axis, once for each rank."""
+    whole = pb.concat([xs[r] for r in range(len(xs))], axis=axis)
+    return pb.stack([whole] * len(xs))
+
+
+def parts(x, n, axis):
+    return [
+        pb.take(x, np.arange(r, r + 1) if n == x.shape[axis] else part_of(x, n, axis, r), axis=axis) for r in range(n)
+    ]
+
+
+def part_of(x, n, axis, rank):
+    size = x.shape[axis] // n
+    return np.arange(rank * size, (rank + 1) * size)
+
+
+def moved(xs, by):
+    zero = 0.0 * xs[0]
+    return pb.stack([xs[r - by] if 0 <= r - by < len(xs) else zero for r in range(len(xs))])
+
+
+def haloed(xs):
+    zero = 0.0 * xs[0][:1]
+    n = len(xs)
+    return pb.stack([
+        pb.concat([xs[r - 1][-1:] if r else zero, xs[r], xs[r + 1][:1] if r < n - 1 else zero]) for r in range(n)
+    ])  # fmt: skip
+
+
+#: For each collective the call of a rank, whose result is its own, and what it does to an array of all ranks' values.
+COLLECTIVES = {
+    "total": (lambda x: distributed.shared(distributed.total(x)), lambda xs: pb.stack([pb.sum(xs, 0)] * len(xs))),
+    "all_reduce": (distributed.all_reduce, lambda xs: pb.stack([pb.sum(xs, 0)] * len(xs))),
+    "all_gather": (distributed.all_gather, joined),
+    "all_gather axis 1": (lambda x: distributed.all_gather(x, axis=-1), lambda xs: joined(xs, 1)),
+    "reduce_scatter": (distributed.reduce_scatter, lambda xs: pb.stack(parts(pb.sum(xs, 0), len(xs), 0))),
+    "reduce_scatter axis 1": (
+        lambda x: distributed.reduce_scatter(x, axis=1), lambda xs: pb.stack(parts(pb.sum(xs, 0), len(xs), 1))
+    ),
+    "whole": (lambda x: distributed.shared(distributed.whole(x)), joined),
+    "part": (
+        lambda x: distributed.part(distributed.total(x)), lambda xs: pb.stack(parts(pb.sum(xs, 0), len(xs), 0))
+    ),
+    "broadcast": (
+        lambda x: distributed.shared(distributed.broadcast(x, root=distributed.world_size() - 1)),
+        lambda xs: pb.stack([xs[-1]] * len(xs)),
+    ),
+    "all_to_all": (
+        distributed.all_to_all,
+        lambda xs: pb.stack([
+            pb.concat([parts(xs[s], len(xs), 0)[r] for s in range(len(xs))]) for r in range(len(xs))
+        ]),
+    ),
+    "all_to_all axes": (
+        lambda x: distributed.all_to_all(x, 0, 1),
+        lambda xs: pb.stack([
+            pb.concat([parts(xs[s], len(xs), 0)[r] for s in range(len(xs))], axis=1) for r in range(len(xs))
+        ]),
+    ),
+    "shift": (distributed.shift, lambda xs: moved(xs, 1)),
+    "shift back": (lambda x: distributed.shift(x, -1), lambda xs: moved(xs, -1)),
+    "shift around": (
+        lambda x: distributed.shift(x, 2, wrap=True), lambda xs: pb.stack([xs[r - 2 % len(xs)] for r in range(len(xs))])
+    ),
+    "halo": (distributed.halo, haloed),
+}  # fmt: skip
+
+
+def hvp(f, x, v):
+    return pb.jvp(pb.grad(f), (x,), (v,))[1]
+
+
+def taped(f, x):
+    x = pb.tensor(x, requires_grad=True)
+    f(x).backward()
+    return x.grad.numpy()
+
+
+#: Ways to differentiate a function of x, along v where it takes a direction.
+WAYS = {
+    "value": lambda f, x, v: f(x),
+    "grad": lambda f, x, v: pb.grad(f)(x),
+    "tape": lambda f, x, v: taped(f, x),
+    "jvp": lambda f, x, v: pb.jvp(f, (x,), (v,))[1],
+    "second": hvp,
+    "third": lambda f, x, v: pb.grad(lambda x: pb.sum(hvp(f, x, v) * v))(x),
+    "vmap": lambda f, x, v: pb.vmap(pb.grad(f))(pb.stack([x, v, -x])),
+    "jit": lambda f, x, v: pb.jit(pb.grad(f))(x),
+    "through jit": lambda f, x, v: pb.grad(pb.jit(f))(x),
+    "second in jit": lambda f, x, v: pb.jit(lambda x: hvp(f, x, v))(x),
+    "checkpoint": lambda f, x, v: pb.grad(pb.checkpoint(f))(x),
+    "budget": lambda f, x, v: with_budget(f, x),
+}
+
+
+def with_budget(f, x):
+    with pb.memory_budget("64 KiB"):
+        return taped(f, x)
+
+
+COMPILED = {"jit", "through jit", "second in jit"}
+LEADING = {"total", "all_gather", "reduce_scatter axis 1", "all_to_all axes", "halo"}
+CASES = [
+    pytest.param(name, way, marks=[pytest.mark.sweep] if way in COMPILED and name not in LEADING else [])
+    for name in COLLECTIVES
+    for way in WAYS
+]
+
+
+@pytest.mark.parametrize(("name", "way"), CASES)
+def test_collectives_are_what_they_are_on_one_array_of_all_ranks(name, way):
+    call, together = COLLECTIVES[name]
+    for n in (2,) if way in COMPILED else (2, 3, 8) if way in ("value", "grad") else (2, 3):
+        rng = np.random.default_rng(n)
+        xs, vs = rng.normal(size=(2, n, n, n))  # sizes that coincide
+        ws = rng.normal(size=together(xs).shape)
+
+        def serial(xs, together=together, ws=ws):
+            return pb.sum(pb.sin(together(pb.tanh(xs))) * ws)
+
+        def on_rank(n=n, xs=xs, vs=vs, ws=ws):
+            r = distributed.rank()
+
+            def f(x):
+                return distributed.total(pb.sum(pb.sin(call(pb.tanh(x))) * ws[r]))
+
+            return np.asarray(WAYS[way](f, xs[r], vs[r]))
+
+        found = distributed.run(on_rank, n, timeout=30)
+        wanted = np.asarray(WAYS[way](serial, xs, vs))
+        for r in range(n):
+            mine = wanted if wanted.ndim == 0 else wanted[:, r] if way == "vmap" else wanted[r]
+            np.testing.assert_allclose(found[r], mine, rtol=1e-12, atol=1e-12, err_msg=f"rank {r} of {n}")
+
+
+#: Each linear map: from own or common to own or common.
+MAPS = {
+    "total": (distributed.total, "common"),
+    "shared": (distributed.shared, "own"),
+    "all_gather": (distributed.all_gather, "own"),
+    "reduce_scatter": (distributed.reduce_scatter, "own"),
+    "whole": (distributed.whole, "common"),
+    "part": (distributed.part, "own"),
+    "broadcast": (distributed.broadcast, "common"),
+    "all_to_all": (distributed.all_to_all, "own"),
+    "shift": (distributed.shift, "own"),
+}
+FROM_COMMON = {"shared", "part"}
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("name", MAPS)
+def test_adjoint_identity(name, n):
+    """<F x, y> = <x, F' y>, where own values count on every rank and common ones once."""
+    call, gives = MAPS[name]
+    rng = np.random.default_rng(n)
+    x = rng.normal(size=(n, n, 2))
+    y = rng.normal(size=(n, n * n, 2))
+
+    def on_rank():
+        r = distributed.rank()
+        out, pull = pb.vjp(call, x[0] if name in FROM_COMMON else x[r])
+        bar = y[0 if gives == "common" else r][: out.shape[0]]
+        (back,) = pull(bar)
+        return float(pb.sum(out * bar)), float(pb.sum(np.asarray(back) * (x[0] if name in FROM_COMMON else x[r])))
+
+    found = distributed.run(on_rank, n, timeout=30)
+    left = found[0][0] if gives == "common" else sum(a for a, _ in found)
+    right = found[0][1] if name in FROM_COMMON else sum(b for _, b in found)
+    assert abs(left - right) <= 1e-14 * n * max(1.0, np.abs(x).max() * np.abs(y).max() * n * n)
+
+
+def test_least_largest_and_truths():
+    def on_rank():
+        r = distributed.rank()
+        assert distributed.largest(np.array([r, -r])).tolist() == [2, 0]
+        assert distributed.smallest(np.array([r, -r])).tolist() == [0, -2]
+        assert distributed.any_rank(r == 1)
+        assert not distributed.all_ranks(r == 1)
+        assert pb.grad(lambda x: x * pb.stop_gradient(distributed.largest(x)))(float(r)) == 2.0
+
+    distributed.run(on_rank, 3)
+
+
+def test_sums_have_one_order_for_every_layout():
+    """The same bits on all ranks, whether arrays meet whole or in pieces."""
+    x = np.random.default_rng(0).normal(size=(5, 1000)).astype("float32")
+
+    def on_rank():
+        mine = x[distributed.rank()]
+        pieces = [distributed.total(p) for p in np.split(mine, 4)]
+        return distributed.total(mine), np.concatenate(pieces)
+
+    for whole, pieces in distributed.run(on_rank, 5):
+        np.testing.assert_array_equal(whole, pieces)
+        np.testing.assert_array_equal(whole, ((x[0] + x[1]) + (x[2] + x[3])) + x[4])
+
+
+# what programs do with collectives
+
+
+@pytest.fixture
+def meetings(monkeypatch):
+    """The names of the collectives of rank 0, in order."""
+    found = []
+    make = world_module.make_call
+
+    def noted(name, arguments):
+        if distributed.rank() == 0:
+            found.append(name)
+        return make(name, arguments)
+
+    monkeypatch.setattr("pullback.ops.collective.collectives.make_call", noted)
+    return found
+
+
+def test_programs_run_each_collective_once_a_call(meetings):
+    ones = np.ones(3)
+
+    def f(x):
+        distributed.total(x)  # unused
+        return distributed.total(x) + distributed.total(x) + distributed.total(ones)  # equal, and of a constant
+
+    def on_rank():
+        compiled = pb.jit(f)
+        for _ in range(3):
+            distributed.barrier()
+            np.testing.assert_array_equal(compiled(ones * distributed.rank()), 4.0)
+
+    distributed.run(on_rank, 2)
+    assert meetings == ["barrier", *["total"] * 4] * 3
+
+
+def test_checkpoints_do_not_repeat_a_collective(meetings):
+    def on_rank():
+        f = pb.checkpoint(lambda x: pb.sum(pb.sin(distributed.total(pb.cos(x)))))
+        pb.grad(f)(np.ones(3))
+
+    distributed.run(on_rank, 2)
+    assert meetings == ["total"]
+
+
+@pb.jit
+def ranked(x):
+    return x * distributed.rank() + distributed.total(x)
+
+
+def test_a_compiled_function_that_ranks_share_has_a_form_for_each():
+    for _ in range(2):
+        found = distributed.run(lambda: [float(ranked(np.array(2.0))) for _ in range(3)], 3)
+        assert found == [[6.0] * 3, [8.0] * 3, [10.0] * 3]
+    assert float(ranked(np.array(2.0))) == 2.0
+    assert distributed.run(lambda: float(ranked(np.array(2.0))), 2) == [4.0, 6.0]
+
+
+def test_a_program_runs_on_as_many_ranks_as_it_was_traced_for():
+    def stage():
+        return pb.stage(lambda x: distributed.all_gather(x))(pb.spec_of(np.ones(2)))
+
+    program = distributed.run(stage, 2)[0]
+    with pytest.raises(errors.WorldError, match="traced for 2 ranks, and runs on 1"):
+        program(np.ones(2))
+    assert distributed.run(lambda: program(np.ones(2)).shape, 2) == [(4,), (4,)]
+
+
+def test_training_on_parts_of_the_data_is_training_on_all_of_it():
+    """Uneven parts, one of them empty; sums and counts are totals, so a sample counts the same wherever it lies."""
+    rng = np.random.default_rng(0)
+    data, labels = rng.normal(size=(17, 3)), rng.normal(size=17)
+    cuts = [0, 5, 5, 17]
+
+    def train(mine, targets, over_ranks):
+        total, shared = (distributed.total, distributed.shared) if over_ranks else (lambda x: x, lambda x: x)
+        rule = pb.optim.chain(pb.optim.clip_by_global_norm(0.5), pb.optim.adam(0.05))
+        w = {"w": np.zeros(3), "b": np.zeros(())}
+        state = rule.init(w)
+
+        def loss(w):
+            w = {name: shared(p) for name, p in w.items()}
+            error = pb.sum((mine @ w["w"] + w["b"] - targets) ** 2)
+            return total(error) / total(float(len(targets)))
+
+        for _ in range(20):
+            updates, state = rule.update(pb.grad(loss)(w), state, w)
+            w = pb.optim.apply_updates(w, updates)
+        return [w["w"], w["b"]]
+
+    def on_rank():
+        part = slice(*cuts[distributed.rank() :][:2])
+        return train(data[part], labels[part], True)
+
+    wanted = train(data, labels, False)
+    for found in distributed.run(on_rank, 3):
+        for mine, one in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(mine, one, rtol=1e-12)
+
+
+# ranks that do not do the same
+
+
+def failing(on_rank, n=2, timeout=5.0, wanted=errors.WorldError):
+    start = time.monotonic()
+    threads = threading.active_count()
+    with pytest.raises(wanted) as caught:
+        distributed.run(on_rank, n, timeout=timeout)
+    assert time.monotonic() - start < timeout + 5.0
+    for _ in range(100):
+        if threading.active_count() <= threads:
+            break
+        time.sleep(0.02)
+    return str(caught.value)
+
+
+MISMATCHES = {
+    "shapes": lambda r: distributed.total(np.ones(3 + r)),
+    "dtypes": lambda r: distributed.total(np.ones(3, "float64" if r else "float32")),
+    "ops": lambda r: distributed.total(np.ones(2)) if r else distributed.all_gather(np.ones(2)),
+    "axes": lambda r: distributed.all_gather(np.ones((2, 2)), axis=r),
+    "roots": lambda r: distributed.broadcast(np.ones(2), root=r),
+    "order": lambda r: [distributed.total(np.ones(2 + (i == r))) for i in range(2)],
+    "compiled": lambda r: pb.jit(lambda x: distributed.total(x))(np.ones(2 + r)),
+    "gradients": lambda r: pb.grad(lambda x: pb.sum(distributed.all_gather(x, axis=r)))(np.ones((2, 2))),
+}
+
+
+@pytest.mark.parametrize("kind", MISMATCHES)
+def test_a_mismatch_names_both_sides(kind):
+    text = failing(lambda: MISMATCHES[kind](distributed.rank()), wanted=errors.MismatchError)
+    assert "collective 0 is not the same on all ranks" in text
+    assert "rank 0:" in text
+    assert "rank 1:" in text
+    assert "test_distributed.py" in text
+
+
+def test_an_error_of_one_rank_ends_the_others():
+    ends = []
+
+    def on_rank():
+        if distributed.rank() == 1:
+            raise KeyError("mine")
+        try:
+            distributed.total(1.0)
+        except errors.RankLostError as error:
+            ends.append(str(error))
+            raise
+
+    text = failing(on_rank, 3, wanted=KeyError)
+    assert "mine" in text
+    assert len(ends) == 2
+    assert all("rank 1 raised KeyError" in end for end in ends)
+
+
+def test_a_rank_that_returns_early_is_named():
+    text = failing(lambda: distributed.rank() or distributed.total(1.0), wanted=errors.RankLostError)
+    assert "rank 1 returned before collective 0: total of float64[]" in text
+
+
+def test_a_late_rank_is_named_with_its_line():
+    go_on = threading.Event()
+
+    def on_rank():
+        distributed.barrier()
+        if distributed.rank() == 1:
+            go_on.wait(10.0)  # late
+        distributed.total(np.ones(3))
+
+    text = failing(on_rank, timeout=0.3, wanted=errors.CollectiveTimeoutError)
+    go_on.set()
+    assert "rank 1 did not come to collective 1 within 0.3 s: total of float64[3]" in text
+    assert "rank 1, after 1 collectives, is at" in text
+    assert "# late" in text
+
+
+def test_gradients_are_as_before_where_ranks_come_apart():
+    kept = []
+
+    def on_rank():
+        x = pb.tensor(np.ones(2), requires_grad=True)
+        (3.0 * x).sum().backward()
+        y = pb.sum(distributed.shared(x) ** 2)
+        if distributed.rank() == 1:
+            raise ValueError("gone")
+        try:
+            y.backward()
+        finally:
+            kept.append(x.grad.numpy().tolist())
+
+    failing(on_rank, wanted=ValueError)
+    assert kept == [[3.0, 3.0]]
+
+
+def test_arguments():
+    def on_rank():
+        with pytest.raises(errors.ShapeError, match="cannot be split into 2 equal parts"):
+            distributed.reduce_scatter(np.ones(3))
+        with pytest.raises(errors.ArgumentError, match="the ranks are 0 to 1"):
+            distributed.broadcast(1.0, root=2)
+        with pytest.raises(errors.ArgumentError, match="sends once and receives once"):
+            distributed.permute(1.0, [(0, 1), (0, 0)])
+        with pytest.raises(errors.ArgumentError, match="the width is between 0 and 2"):
+            distributed.halo(np.ones(2), 3)
+
+    distributed.run(on_rank, 2)
+    for bad in (0, 2.0, True, "2"):
+        with pytest.raises(errors.ArgumentError, match="number of ranks"):
+            distributed.run(on_rank, bad)
+    with pytest.raises(errors.ArgumentError, match="timeout"):
+        distributed.run(on_rank, 2, timeout=0)
