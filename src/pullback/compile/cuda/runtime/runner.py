@@ -90,6 +90,9 @@ class CudaRunner:
         self.is_one_graph = bool(plan.actions) and not any(why_on_host(x, self.driver) for x in plan.actions)
         # a condition belongs to the graph that it was made for
         self.can_update = self.is_one_graph and not any(map(is_conditional, walk_actions(plan)))
+        # a loop of many rounds takes longer to launch one by one than to be recorded; the library is set up by a call
+        has_chunks = any(isinstance(x, NestedPlans) and x.chunks is not None for x in walk_actions(plan))
+        self.is_long = self.is_one_graph and has_chunks and not self.uses_library
         self.lock = threading.RLock()
         self.streams: dict[Any, StreamMemory] = {}
         counts = iter(range(len(outs)))
@@ -323,7 +326,7 @@ class StreamMemory:
 
     def find_parts(self, runner: CudaRunner, key: tuple[int, ...], at: Addresses) -> list[Part] | None:
         """Graphs for addresses that have none yet. Those seen before get their own; new ones the floating graph, which
-        is made at the second of them. None if launches are to be issued one by one.
+        is made at the second of them, or at the first of a long loop. None if launches are to be issued one by one.
         """
         if key in self.seen:
             return self.record(runner, key, at)
@@ -331,7 +334,7 @@ class StreamMemory:
         if len(self.seen) >= 4 * runner.max_graphs:
             del self.seen[next(iter(self.seen))]
         self.seen[key] = None
-        if is_first or not runner.is_one_graph:
+        if (is_first and not runner.is_long) or not runner.is_one_graph:
             return None
         if self.movable is None:
             with runner.lock:  # another stream may record meanwhile
@@ -341,7 +344,7 @@ class StreamMemory:
             self.floating = key
             return parts
         if self.floating is None or not self.movable.move(key):
-            return None
+            return self.record(runner, key, at) if runner.is_long else None
         self.graphs[key] = self.graphs.pop(self.floating)
         self.floating = key
         return self.graphs[key]
