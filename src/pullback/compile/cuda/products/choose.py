@@ -84,8 +84,8 @@ def panel_shape(product: Product) -> PanelShape:
 
 
 def group_shape(product: Product) -> GroupShape | None:
-    """The shape for a product that keeps the machine busy with tiles of 128 rows; None if it is none of these."""
-    shape = GroupShape(32 if product.out.shape[-1] <= 32 else 64, 2)
+    """The shape for a product that keeps the machine busy with tiles of 192 rows; None if it is none of these."""
+    shape = GroupShape(32 if product.out.shape[-1] <= 32 else 64, 3)
     is_large = count_multiplications(product) > SHARED_PRODUCT and product.left.buffer.dtype.name == "float32"
     return shape if is_large and count_blocks(product, shape.rows, shape.columns) >= MULTIPROCESSORS else None
 
