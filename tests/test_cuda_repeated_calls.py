@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.compile.cuda.runtime import recycling, runner
+from pullback.compile.cuda.runtime import recycling, repeated_call, runner
 
 cuda_emulator = pytest.importorskip("cuda_emulator")
 if not cuda_emulator.has_compiler():
@@ -17,10 +17,11 @@ if not cuda_emulator.has_compiler():
 X, W = np.linspace(-1, 1, 12).reshape(4, 3), np.linspace(0.5, 2, 12).reshape(4, 3)
 
 
-@pytest.fixture(params=[0, 16], ids=["graphs", "launches"])
+@pytest.fixture(params=[1, 3], ids=["one round", "three rounds"])
 def gpu(request, monkeypatch):
-    """Short plans as graphs, or launched one by one."""
-    monkeypatch.setattr(runner, "MAX_WITHOUT_GRAPH", request.param)
+    """Sets of results that are remembered."""
+    monkeypatch.setattr(repeated_call, "MAX_ROUNDS", request.param)
+    monkeypatch.setattr(repeated_call, "_CALLS_BEFORE_SPARE", 2)
     recycling.release_idle()
     with fake_cuda_driver.installed() as (cupy, driver):
         yield cupy, driver
@@ -48,7 +49,7 @@ def test_results_that_are_kept_stay_as_they_are(gpu, kept):
         for j, found in seen:
             check(found, X + j, W)
         seen = seen[len(seen) - min(len(seen), kept) :]
-    if kept < 3 and runner.MAX_WITHOUT_GRAPH == 0:
+    if kept < 3:
         assert driver.log["graph launches"] > 8
 
 
@@ -127,7 +128,7 @@ def test_streams_graphs_and_idle_memory_come_and_go(gpu, monkeypatch):
         with streams[i // 4 % 3]:
             found = compiled(x, w)
         check(found, X + i, W)
-    assert (driver.log["captures"] > 1) == (runner.MAX_WITHOUT_GRAPH == 0)
+    assert driver.log["captures"] > 1
 
 
 def test_threads_share_a_compiled_function(gpu):

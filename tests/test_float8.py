@@ -87,6 +87,21 @@ def test_quantization_uses_the_whole_range(name, axis):
     assert not np.asarray(zero.dequantize()).any()
 
 
+@BOTH
+def test_what_is_not_finite_is_nan_and_changes_no_scale(name):
+    for quantize in (pb.amp.quantize, pb.jit(pb.amp.quantize, static_argnums=1)):
+        q = quantize(np.array([np.nan, 1000.0, 2.0, np.inf, -np.inf], "float32"), name)
+        np.testing.assert_array_equal(np.isnan(np.asarray(q.dequantize())), [True, False, False, True, True])
+        np.testing.assert_allclose(np.asarray(q.dequantize())[1:3], [1000.0, 2.0], rtol=0.1)
+        tiny = quantize(np.array([1e-44, 0.0, -1e-38], "float32"), name).dequantize()
+        assert np.isfinite(np.asarray(tiny)).all()
+        np.testing.assert_allclose(tiny, [0.0, 0.0, -1e-38], rtol=0.1, atol=1e-40)
+    slopes = pb.grad(lambda x: pb.sum(pb.amp.quantize(x, name).dequantize()[1:3]))(
+        np.array([np.nan, 3, 2, 1], "float32")
+    )
+    np.testing.assert_array_equal(slopes, [0, 1, 1, 0])
+
+
 def test_products_and_their_derivatives_are_those_of_the_dequantized_values():
     """Straight through the rounding, with constant scales: against NumPy on the dequantized matrices."""
     a = np.asarray(pb.amp.quantize(A, axis=-1).dequantize(), "float64")

@@ -13,11 +13,14 @@ from ..errors import ArgumentTypeError, DtypeError, ShapeError
 from ..ops.contract.matrix_products import matmul
 from ..ops.dispatch import as_value, ndim, shape
 from ..ops.elementwise.pointwise import abs as size_of
-from ..ops.elementwise.pointwise import divide, greater, multiply, where
+from ..ops.elementwise.pointwise import divide, greater, isfinite, maximum, multiply, where
 from ..ops.fusion import cast_whole
 from ..ops.reduce import reductions
 from ..ops.reduce.reductions import as_constant
 from ..ops.shape.reshaping import astype
+
+#: By smaller numbers a division would lose digits.
+_LEAST_SCALE = float(np.finfo(np.float32).tiny)
 
 
 class Quantized(NamedTuple):
@@ -45,9 +48,9 @@ def quantize(x: Any, /, dtype: Any = "float8_e4m3fn", *, axis: Any = None) -> Qu
     the scale that makes its largest element the largest number of the dtype: one for all, or with `axis` one for each
     row along it.
 
-    Nothing is saturated; what `x.astype(pb.float8_e4m3fn)` finds too large becomes the largest number. The gradient
-    passes the rounding unchanged, and the scale counts as a constant. Cotangents of eight-bit values are kept in
-    float32.
+    Nothing is saturated; what `x.astype(pb.float8_e4m3fn)` finds too large becomes the largest number. NaN and infinity
+    become NaN, and leave the others as they are. The gradient passes the rounding unchanged, and the scale counts as a
+    constant. Cotangents of eight-bit values are kept in float32.
 
     >>> import numpy as np, pullback as pb
     >>> x = np.array([[1.0, 2.0], [100.0, 300.0]], "float32")
@@ -63,9 +66,12 @@ def quantize(x: Any, /, dtype: Any = "float8_e4m3fn", *, axis: Any = None) -> Qu
     if not spec_of(x).inexact or spec_of(x).dtype.kind == "c":
         raise DtypeError(f"quantize: wants real floating-point numbers, got {spec_of(x).dtype}.")
     wide = astype(x, np.float32)
-    largest = reductions.max(size_of(as_constant(wide)), axis=axis, keepdims=axis is not None, initial=0.0)
-    scale = where(greater(largest, 0), divide(largest, FLOAT8_LARGEST[wanted.name]), 1.0)
-    return Quantized(astype(divide(wide, scale), wanted), scale)
+    finite = isfinite(as_constant(wide))
+    sizes = where(finite, size_of(as_constant(wide)), 0.0)
+    largest = reductions.max(sizes, axis=axis, keepdims=axis is not None, initial=0.0)
+    scale = maximum(divide(largest, FLOAT8_LARGEST[wanted.name]), _LEAST_SCALE)
+    scale = where(greater(largest, 0), scale, 1.0)
+    return Quantized(astype(where(finite, divide(wide, scale), np.nan), wanted), scale)
 
 
 @cast_whole("promote")
@@ -74,9 +80,9 @@ def scaled_matmul(a: Quantized, b: Quantized, /, *, out_dtype: Any = "float32") 
     """The matrix product of two quantized arrays: of their data, added up in float32, times both scales. Each scale is
     one number, or one for each row of `a` and each column of `b`: `quantize(a, axis=-1)`, `quantize(b, axis=-2)`.
 
-    In functions that `pb.jit` compiles for a GPU that has such products (compute capability 8.9 and later) matrices
-    whose sizes are multiples of 16 are multiplied as they are; elsewhere the data is widened first. The gradient is
-    that of the product of the values they stand for.
+    In functions that `pb.jit` compiles for a GPU that has such products (compute capability 8.9 and later) large
+    matrices whose sizes are multiples of 16 are multiplied as they are, with sums of about 14 bits, as the hardware has
+    them; elsewhere the data is widened first. The gradient is that of the product of the values they stand for.
 
     >>> import numpy as np, pullback as pb
     >>> a, b = np.array([[1.0, 2.0]], "float32"), np.array([[4.0], [8.0]], "float32")

@@ -212,11 +212,8 @@ def _count_numbers(n: int, columns: int) -> int:
     return n * max(n + columns, 2 * n)
 
 
-def render_routine(step: Host) -> FunctionLaunch | None:
-    """The launch of an op for which there is a routine; None for another op."""
-    routine = step.routine
-    if routine is None or routine.name not in ("guarded_solve", "solve"):
-        return None
+def render_system(step: Host, routine: Routine) -> FunctionLaunch:
+    """The launch of an op that solves systems."""
     writer = FunctionWriter(Grid(Kernel((), 0), [], {}))
     matrix, right = step.args[:2]
     (out,) = step.outs

@@ -16,10 +16,10 @@ from .kernel.grid import alignments_inside
 from .kernel.render import render_kernel
 from .kernel.writer import FunctionLaunch
 from .launch_plan import new_status
-from .linalg import render_routine
 from .products.choose import count_multiplications
 from .products.join import Unit, split_stages
 from .products.tile import DirectShape, render_tile, store_product
+from .routines import render_routine
 from .side_by_side import (
     MAX_SHARED_BYTES,
     POINTER,

@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 from ..target import Compilation, Costs, Limits, Runner, Target
 from ..vocabulary import VOCABULARY
-from .linalg import can_solve
-from .products.attention import has_attention
 from .products.join import group_steps
 from .render import render_program
+from .routines import has_routine
 from .words import C_TYPES
 
 DTYPES = frozenset(C_TYPES)
@@ -47,7 +46,7 @@ LIMITS = Limits(
 )
 
 
-def make_cuda_target(link: Callable[[Compilation], Runner], has_float8_products: bool = False) -> Target:
+def make_cuda_target(link: Callable[[Compilation], Runner], min_float8_product: float = math.inf) -> Target:
     """A GPU whose compiled programs run by what `link` makes of them."""
     return Target(
         "cuda",
@@ -58,8 +57,8 @@ def make_cuda_target(link: Callable[[Compilation], Runner], has_float8_products:
         render=render_program,
         link=link,
         group=group_steps,
-        has_routine=lambda routine, specs: has_attention(routine, specs) or can_solve(routine, specs),
+        has_routine=has_routine,
         extra_bytes=lambda steps: render_program(steps, False).plan.scratch_bytes,
         has_half_products=True,
-        has_float8_products=has_float8_products,
+        min_float8_product=min_float8_product,
     )

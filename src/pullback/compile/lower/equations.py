@@ -21,6 +21,7 @@ from ...ops.forms import (
     Matrix,
     Recompute,
     Reduce,
+    Running,
     ScatterAdd,
     Window,
     Write,
@@ -38,7 +39,7 @@ from .fuse import SUMS, Fuser
 from .half_values import cast_as_stored, wide_spec
 from .host_constants import drop_moves, move_constants_to_host
 from .indexing import lower_gather, lower_scatter
-from .matrix import has_check, has_routine, lower_check, lower_matrix, lower_on_host
+from .matrix import has_check, has_routine, has_running, lower_check, lower_matrix, lower_on_host, lower_running
 from .outputs import place_output, write_donated_outputs
 from .padding import fill_kernel
 from .pooling import can_lower_pooling, lower_pooling
@@ -247,5 +248,6 @@ RULES: dict[type, tuple[Callable[[Fuser, Equation], bool], Callable[[Fuser, Equa
     ScatterAdd: (always, lower_place),
     Write: (always, lower_write),
     Matrix: (has_routine, lower_matrix),
+    Running: (has_running, lower_running),
     Check: (has_check, lower_check),
 }

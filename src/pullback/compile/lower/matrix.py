@@ -140,6 +140,21 @@ def _factor(x: Any) -> tuple[Any, Any, Any]:
     return np.swapaxes(np.tril(lower, -1) + upper, -1, -2), order, np.rint(sign)[..., None]
 
 
+def has_running(f: Fuser, e: Equation) -> bool:
+    """Whether the target can run along an axis."""
+    specs = [spec_of(x) for x in (*e.args, *e.results)]
+    return _are_arrays(e) and f.target.has_routine(_running_of(e), specs)
+
+
+def _running_of(e: Equation) -> Routine:
+    return Routine("running", {**e.static, "word": e.op.form.word}, 1.0)
+
+
+def lower_running(f: Fuser, e: Equation) -> None:
+    args = tuple(f.layout_of(a) for a in e.args)
+    (f.places[id(e.results[0])],) = _append_step(f, e, _value_of(e), args, [e.results[0].spec], _running_of(e))
+
+
 def lower_check(f: Fuser, e: Equation) -> None:
     """The memory of the argument, and a step that looks at both and writes nothing that is used."""
     args, value = tuple(f.layout_of(a) for a in e.args), _value_of(e)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.argument_checks import explains_keywords, refuse_keywords
+from ...arrays.backends import namespace_on
 from ...arrays.call_site import attributed_to_caller
 from ...arrays.dtypes import as_dtype
 from ...arrays.size import Size
@@ -22,7 +23,7 @@ from ..dispatch import apply, as_value, ndim, shape
 from ..eager import function_at_depth
 from ..elementwise import pointwise
 from ..families import broadcast_shape, conjugate_if_complex, general, is_complex, linear
-from ..forms import Reduce
+from ..forms import Expand, Reduce
 from ..fusion import cast_whole
 from ..lazy import lazy_function
 from ..op import Op
@@ -570,11 +571,22 @@ def _position_function(name: str) -> Any:
             raise ShapeError(f"{name}: shape {x.shape} has no elements along axis {axis}, so there is no extreme.")
         return make_spec(_folded_shape(x, (axis,), keepdims), np.dtype(np.intp), x.device)
 
+    def stage(x: Any, axis: int, keepdims: bool) -> Any:
+        """The first position of the extreme, or of a NaN; where NumPy runs it, it needs no other ops."""
+        at = spec_of(x)
+        if at.device == "cpu" or at.dtype.kind == "c":
+            return None
+        extreme = (max if name == "argmax" else min)(x, axis=axis, keepdims=True)
+        found = pointwise.logical_or(pointwise.equal(x, extreme), pointwise.not_equal(x, x))
+        numbers = namespace_on(at.device).arange(at.shape[axis]).reshape(-1, *[1] * (at.ndim - 1 - axis))
+        return min(pointwise.where(found, numbers, at.shape[axis]), axis=axis, keepdims=keepdims)
+
     op = _reduction_op(
         name,
         statics={"axis": statics.axis, "keepdims": statics.flag},
         value=value,
         spec=spec,
+        form=Expand(stage),
         samples=normal_samples([(3,), (2, 3)], axis=[0, 1], keepdims=[False, True]),
     )
 

@@ -16,6 +16,7 @@ from ..axes import normalize_axis
 from ..dispatch import apply, as_value, ndim
 from ..elementwise import pointwise
 from ..families import common_device, conjugate_if_complex, general, linear, result_dtype
+from ..forms import Running
 from ..index import indexing
 from ..op import Op
 from ..op_samples import normal_samples
@@ -89,6 +90,7 @@ cumulative_sum_op: Op = linear(
     samples=normal_samples([(3,), (2, 3), (0,), (2, 1, 3)], axis=[0, 1, 0, 0]),
     sums=True,
     autocast="high",
+    form=Running("add"),
 )
 
 
@@ -209,6 +211,7 @@ recurrence: Op = general(
     push=_push_recurrence,
     samples=_recurrence_samples,
     autocast="high",
+    form=Running("recurrence"),
 )
 
 
@@ -253,6 +256,7 @@ _cumprod: Op = general(
     push=_push_product,
     samples=_cumprod_samples,
     autocast="high",
+    form=Running("multiply"),
 )
 
 

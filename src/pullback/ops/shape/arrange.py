@@ -17,7 +17,7 @@ from ..axes import as_integer, as_shape, axes_tuple, normalize_axes, normalize_a
 from ..dispatch import apply, as_value, match_bfloat16, ndim, shape
 from ..elementwise import pointwise
 from ..families import common_device, linear, result_dtype
-from ..forms import Join
+from ..forms import Expand, Join
 from ..index import indexing
 from ..index.normalize import namespace_for
 from ..lazy import lazy_function
@@ -208,12 +208,23 @@ def flip(x: Any, /, axis: Any = None, *, dims: None = None) -> Any:
     return apply(_flip, x, axis=normalize_axes(axis, ndim(x), "flip"))
 
 
+def _stage_roll(x: Any, shift: tuple[int, ...], axis: tuple[int, ...]) -> Any:
+    """The two parts of each axis, exchanged."""
+    for by, a in zip(shift, axis, strict=True):
+        n = shape(x)[a]
+        if n and by % n:
+            parts = indexing.slice_along(x, a, n - by % n, None), indexing.slice_along(x, a, None, n - by % n)
+            x = concat(parts, axis=a)
+    return x
+
+
 _roll: Op = linear(
     "roll",
     statics={"shift": statics.shifts, "axis": statics.axes_with_repeats},
     value=lambda xp, x, shift, axis: xp.roll(x, shift, axis),
     transpose=lambda bar, shift, axis: apply(_roll, bar, shift=tuple(-s for s in shift), axis=axis),
     samples=normal_samples([(4,), (2, 3), (0,)], shift=[(1,), (-1, 5), (2,)], axis=[(0,), (0, 1), (0,)]),
+    form=Expand(_stage_roll),
 )
 
 

@@ -32,7 +32,7 @@ def make_direct_call(runner: CudaRunner, takes: int, results: int, marks: bytes)
     runtime, can_repeat, records = runner.cupy.cuda.runtime, not runner.numbers, takes == RECORDED
     current_device, has_other_devices = runtime.getDevice, runtime.getDeviceCount() > 1
     # what can be undone is launched before the shapes are looked at
-    looks_first = order is not None or bool(runner.has_status)
+    looks_first = order is not None or bool(runner.has_status) or not runner.is_one_graph
     repeated, before = RepeatedCall((), []), None
     repeated.ids = None
 

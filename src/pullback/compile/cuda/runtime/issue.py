@@ -249,9 +249,9 @@ def why_on_host(action: Action, driver: Driver) -> str:
         return f"CuPy runs {action.step.name}"
     if not isinstance(action, NestedPlans):
         return ""
-    inner = (why for plan in action.plans for a in plan.actions if (why := why_on_host(a, driver)))
-    if (why := next(inner, "")) or action.loop.kind != "iterate":
-        return why or driver.why_no_condition(action.loop.kind)
+    inner = dict.fromkeys(why for plan in action.plans for a in plan.actions if (why := why_on_host(a, driver)))
+    if inner or action.loop.kind != "iterate":
+        return ", ".join(inner) or driver.why_no_condition(action.loop.kind)
     if action.chunks is None or not (why := driver.why_no_condition("repeat")):
         return ""
     return f"it comes to {action.loop.rounds} rounds, and {why}"

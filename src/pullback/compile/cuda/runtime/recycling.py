@@ -81,7 +81,7 @@ class ResultArrays:
         """An array for a result that is computed on a stream, and its address."""
         ring = self._rings.get(stream)
         if ring is None:
-            return self._take_new(stream)
+            return self.take_new(stream)
         with self._lock:  # what is found is in use before another thread looks for one
             entries, place = ring.entries, ring.place
             if ring.passes == passes.count and place < len(entries):
@@ -97,7 +97,7 @@ class ResultArrays:
                     ring.place = place + 1
                     return array, address
             found = self._find_idle(ring)
-        return found or self._take_new(stream)
+        return found or self.take_new(stream)
 
     def _find_idle(self, ring: _Ring) -> tuple[Any, int] | None:
         """The next array that is not in use. One that is kept is passed over; where two are, or the first of a new
@@ -140,7 +140,8 @@ class ResultArrays:
         """Whether any array is held: large ones are not."""
         return self._limit > 0
 
-    def _take_new(self, stream: int) -> tuple[Any, int]:
+    def take_new(self, stream: int) -> tuple[Any, int]:
+        """The same, with an array that was not there before."""
         if not self._limit:
             return self.make()
         entry = _entry_of(self._make())

@@ -16,15 +16,15 @@ from ...loop_ir import Buffer, Step
 from ...schedule.arena import round_up
 from ...target import Compilation
 from ..launch_plan import Action, Choice, HostCall, Launch, LaunchPlan, LibraryProduct, NestedPlans
-from .addresses import FLAG_BYTES, NUMBER_BYTES, Addresses
+from .addresses import COUNTER_BYTES, FLAG_BYTES, NUMBER_BYTES, Addresses
 from .direct_call import make_direct_call
 from .driver import Driver, find_driver
 from .issue import Part, PlanIssuer, describe_launches, is_conditional, take_choices, walk_actions, why_on_host
 from .memory import ALIGNMENT, note_holder, out_of_memory, overlap, upload
 from .movable import MovableGraph
-from .recycling import HeldResult, ResultArrays
+from .recycling import ResultArrays
 from .repeated_call import RepeatedCall, Round
-from .short_plans import MAX_WITHOUT_GRAPH, PreparedLaunches, find_short_plan
+from .short_plans import PreparedLaunches, find_short_plan
 from .status import STATUSES
 from .tune import Tuner
 
@@ -77,12 +77,12 @@ class CudaRunner:
         held = _HELD_RESULTS if self.donated or self.short_plan is None else _HELD_RESULTS_OF_SHORT_PLANS
         self.results = [ResultArrays(cupy, s.shape, s.dtype, s.nbytes, held) for s in new]
         self.holds_results = all(each.holds for each in self.results)
+        self.result_bytes = sum(s.nbytes for s in new)
         self.current_stream, self.launch_graph = cupy.cuda.get_current_stream, self.driver.launch_graph
         self.written = sorted(set(self.donated.values()))
         # what overwrites arguments asks whether they overlap, which is remembered with a graph
         if self.written:
             self.short_plan = None
-        self.has_graphs = self.short_plan is None or len(self.short_plan) > MAX_WITHOUT_GRAPH
         self.numbers = [i for i, s in enumerate(self.specs) if s.device == "cpu"]
         self.buffers: list[Buffer] = [*self.steps.inputs, *self.steps.new_outputs]
         # short programs are called from many places of an eager loop, each with addresses of its own
@@ -155,6 +155,7 @@ class CudaRunner:
             memory = self._find_memory(stream)
         # what belongs to one call stays together on its stream, since calls share the arena
         with memory.lock:
+            memory.taken += 1
             outs = []
             for each in self.results:
                 out, address = each.take(stream) if recycles else each.make()
@@ -182,19 +183,22 @@ class CudaRunner:
         memory = self.streams.get(stream)
         if memory is not None and memory is repeated.memory:
             with memory.lock:
-                if (found := repeated.take_round()) is not None:
-                    if found.launches is not None:
-                        for launch, parameters in found.launches:
-                            launch(stream, parameters.address)
-                        return [entry[0] for entry, _ in found.results]
-                    # graphs come and go
-                    if (parts := memory.graphs.get(found.key)) is not None:
-                        for part in parts:
-                            if type(part) is int:
-                                self.launch_graph(part, stream)
-                            else:
-                                part(stream)
-                        return [entry[0] for entry, _ in found.results]
+                found = repeated.next if repeated.taken == memory.taken else None
+                found = found or repeated.find_round()
+                # graphs come and go
+                if found is not None and (parts := memory.graphs.get(found.key)) is not None:
+                    for part in parts:
+                        if type(part) is int:
+                            self.launch_graph(part, stream)
+                        else:
+                            part(stream)
+                    results = [entry[0] for entry, _ in found.results]
+                    # the device computes meanwhile
+                    memory.taken += 1
+                    repeated.taken, repeated.next = memory.taken, repeated.find_round()
+                    if repeated.next is None and repeated.needs_spare(self.result_bytes):
+                        self._add_spare(repeated, memory, stream)
+                    return results
         pointers = repeated.addresses.copy()
         outs = self.call(pointers)
         if outs is not None and stream != _PER_THREAD:
@@ -202,18 +206,23 @@ class CudaRunner:
         return outs
 
     def _remember_round(self, repeated: RepeatedCall, stream: int, key: tuple[int, ...]) -> None:
-        results: list[HeldResult] = []
-        for each, address in zip(self.results, key[len(self.specs) :], strict=True):
-            held = each.find(stream, address)
-            if held is None:  # another took its place
-                return
-            results.append(held)
+        """The results at some addresses, if they are in their rings and there is a graph for them."""
         memory = self.streams.get(stream)
-        if memory is None or (self.has_graphs and key not in memory.graphs):
+        if memory is None or key not in memory.graphs:
             return
         with memory.lock:
-            launches = None if self.has_graphs else memory.prepare(self).bind(key)
-            repeated.add_round(memory, Round(results, key, launches))
+            given = zip(self.results, key[len(self.specs) :], strict=True)
+            held = [each.find(stream, address) for each, address in given]
+            results = [x for x in held if x is not None]
+            if len(results) == len(held):
+                repeated.add_round(memory, Round(results, key))
+
+    def _add_spare(self, repeated: RepeatedCall, memory: StreamMemory, stream: int) -> None:
+        """Another round, with arrays of its own."""
+        taken = [each.take_new(stream) for each in self.results]
+        key = (*repeated.addresses, *(address for _, address in taken))
+        memory.record(self, key, memory.addresses(self, key))
+        self._remember_round(repeated, stream, key)
 
     def _find_memory(self, stream: int) -> StreamMemory:
         """The memory of this program on a stream: calls on one stream follow each other, those on two may not."""
@@ -230,7 +239,7 @@ class CudaRunner:
         starts, sizes = key[: len(self.specs)], [s.nbytes for s in self.specs]
         if self.written and overlap(starts, sizes, self.written):
             return False
-        if self.short_plan is not None and not (self.has_graphs and memory.is_steady(self, key)):
+        if self.short_plan is not None and not memory.is_steady(self, key):
             memory.prepare(self).issue(key, stream)
             return True
         at = memory.addresses(self, key)
@@ -253,7 +262,10 @@ class StreamMemory:
     """
 
     def __init__(self, runner: CudaRunner, stream: int) -> None:
-        sizes = (runner.steps.workspace, runner.code.plan.scratch_bytes, FLAG_BYTES, NUMBER_BYTES * len(runner.specs))
+        sizes = (
+            runner.steps.workspace, runner.code.plan.scratch_bytes, FLAG_BYTES, NUMBER_BYTES * len(runner.specs),
+            COUNTER_BYTES,
+        )  # fmt: skip
         ends = [*itertools.accumulate(round_up(size, ALIGNMENT) for size in sizes)]
         try:
             self.memory = runner.cupy.ndarray((ends[-1],), "uint8")
@@ -262,10 +274,13 @@ class StreamMemory:
         start = int(self.memory.data.ptr)
         self.places = [start, *(start + end for end in ends[:-1])]
         self.driver, self.lock = runner.driver, runner.driver.lock_of(stream)
+        self.driver.fill(self.places[4], 0, COUNTER_BYTES, stream)
         self.graphs: dict[tuple[int, ...], list[Part]] = {}
         self.seen: dict[tuple[int, ...], None] = {}
         self.repeats: dict[tuple[int, ...], int] = {}
         self.floating: tuple[int, ...] | None = None
+        #: How often results were taken from the rings.
+        self.taken = 0
         self.movable: MovableGraph | None = None
         self.prepared: PreparedLaunches | None = None
         self.numbers: dict[int, bytes] = {}
@@ -274,8 +289,8 @@ class StreamMemory:
 
     def addresses(self, runner: CudaRunner, key: Sequence[int]) -> Addresses:
         own = dict(zip(runner.buffers, key, strict=True))
-        arena, scratch, flags, _ = self.places
-        return Addresses(own, self.constants, arena, scratch, runner.status.address, flags, self.workspace)
+        arena, scratch, flags, _, counter = self.places
+        return Addresses(own, self.constants, arena, scratch, runner.status.address, flags, self.workspace, counter)
 
     def prepare(self, runner: CudaRunner) -> PreparedLaunches:
         """The launches of a short plan, which take arguments and results at any address."""

@@ -14,12 +14,8 @@ from ..launch_plan import Action, Launch
 from .addresses import Addresses
 from .driver import Driver, Parameters
 
-#: So many launches at most are prepared; and so many are over sooner than one of a graph that has them.
+#: So many launches at most are prepared.
 MAX_PREPARED = 16
-MAX_WITHOUT_GRAPH = 1
-
-#: What launches, on a stream, and its parameters.
-BoundLaunch = tuple[Callable[[int, int], None], Parameters]
 
 
 class _Prepared(NamedTuple):
@@ -60,16 +56,6 @@ class PreparedLaunches:
             ]
             launch = driver.prepare_launch(function_of(x), (*x.grid, *x.block, x.shared_bytes))
             self._prepared.append(_Prepared(launch, Parameters(given), moving))
-
-    def bind(self, addresses: Sequence[int]) -> list[BoundLaunch]:
-        """The launches with parameters of their own, for addresses that come again."""
-        found: list[BoundLaunch] = []
-        for launch, parameters, moving in self._prepared:
-            own = Parameters(list(parameters.values))
-            for place, number, by in moving:
-                own.values[place] = addresses[number] + by
-            found.append((launch, own))
-        return found
 
     def issue(self, addresses: Sequence[int], stream: int) -> None:
         for launch, parameters, moving in self._prepared:
