@@ -83,8 +83,10 @@ class ResultArrays:
         if ring is None:
             return self.take_new(stream)
         with self._lock:  # what is found is in use before another thread looks for one
+            if ring.passes != passes.count:
+                ring.passes, ring.place = passes.count, 0
             entries, place = ring.entries, ring.place
-            if ring.passes == passes.count and place < len(entries):
+            if place < len(entries):
                 # the common case: nothing refers to the next one, counted as `_count_references` does
                 array, pointer, memory, address = entries[place]
                 own, of_pointer, of_memory = self._alone
@@ -103,8 +105,6 @@ class ResultArrays:
         """The next array that is not in use. One that is kept is passed over; where two are, or the first of a new
         round, there is room for a new one.
         """
-        if ring.passes != passes.count:
-            ring.passes, ring.place = passes.count, 0
         entries, place = ring.entries, ring.place
         for i in (place, place + 1) if place < len(entries) else (0,):
             if i < len(entries):
