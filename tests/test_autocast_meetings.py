@@ -96,6 +96,18 @@ def test_around_a_transform_it_is_as_inside(name):
     equal(off, AROUND[name](loss))
 
 
+@pytest.mark.parametrize("wrap", [lambda f: f, pb.jit], ids=["eager", "jit"])
+def test_backward_inside_of_the_block_is_that_outside(wrap):
+    inside, outside = (pb.tensor(W, requires_grad=True) for _ in range(2))
+    f = wrap(loss)
+    for _ in range(2):  # the second time it is added
+        with pb.autocast(lower={"add", "multiply"}):
+            f(inside).backward()
+            value = f(outside)
+        value.backward()
+    equal(inside.grad, outside.grad)
+
+
 @pytest.mark.parametrize("scope", [pb.autocast("float16"), pb.autocast(enabled=False), pb.no_grad()])
 def test_a_checkpoint_recomputes_in_its_own_scope(scope):
     w = pb.tensor(W, requires_grad=True)

@@ -16,7 +16,7 @@ from pullback.compile.cuda.target import make_cuda_target
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="the text is compiled by g++")
 BOTH = ("float8_e4m3fn", "float8_e5m2")
-WITH_FLOAT8 = make_cuda_target(EmulatedRunner, has_float8_products=True)
+WITH_FLOAT8 = make_cuda_target(EmulatedRunner, min_float8_product=1)
 
 
 @pytest.fixture(params=[WITH_FLOAT8, EMULATED], ids=["multiplied", "widened"])
@@ -110,8 +110,9 @@ def test_they_meet_transforms():
             np.testing.assert_allclose(np.asarray(mine), np.asarray(theirs), rtol=1e-4, atol=1e-4, err_msg=name)
 
 
-def test_on_a_device():
+def test_on_a_device(monkeypatch):
     """Nothing of eight bits leaves a program, since CuPy has no such arrays; fused functions are compiled."""
+    monkeypatch.setattr(link, "MIN_FLOAT8_PRODUCT", 1)
     a, b = drawn(32, 32), drawn(32, 16, seed=1)
     wanted = product(a, b)
     with fake_cuda_driver.installed() as (cupy, driver):
@@ -132,14 +133,15 @@ def test_on_a_device():
         np.testing.assert_allclose(x.grad.numpy(), slope, rtol=1e-4, atol=1e-4)
 
 
-def test_older_devices_widen(monkeypatch):
-    monkeypatch.setattr(fake_cuda_driver.FakeDriver, "capability", (8, 6))
+@pytest.mark.parametrize(("capability", "least"), [((8, 6), 1), ((9, 0), 1 << 30)])
+def test_older_devices_and_small_products_widen(monkeypatch, capability, least):
+    monkeypatch.setattr(fake_cuda_driver.FakeDriver, "capability", capability)
+    monkeypatch.setattr(link, "MIN_FLOAT8_PRODUCT", least)
     a, b = drawn(32, 32), drawn(32, 16, seed=1)
     with fake_cuda_driver.installed() as (cupy, driver):
         found = pb.jit(product)(cupy.asarray(a), cupy.asarray(b))
         assert driver.log["products"] == 0
         np.testing.assert_allclose(cupy.asnumpy(found), product(a, b), rtol=1e-5, atol=1e-5)
-    assert link.FLOAT8_CAPABILITY == (8, 9)
 
 
 class FakeLibrary:

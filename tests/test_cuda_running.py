@@ -80,3 +80,20 @@ def test_rolls_and_positions(gpu, axis):
     compare(gpu, lambda x: pb.argmax(x > 0, axis=axis), x)
     whole = np.arange(35).reshape(5, 7) % 6
     compare(gpu, lambda x: (pb.argmin(x, axis=axis), pb.roll(x, 9, axis=axis), pb.roll(x, -2, axis=axis)), whole)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bool"])
+@pytest.mark.parametrize("descending", [False, True])
+def test_sorts_keep_the_order_of_equal_elements(gpu, dtype, descending):
+    x = np.round(RNG.standard_normal((2, 75, 2)) * 3).astype(dtype)
+    if dtype == "float32":
+        x[0, 3:9] = np.nan, np.inf
+    f = lambda x: pb.argsort(x, axis=1, descending=descending)  # noqa: E731
+    compare(gpu, f, x)
+
+
+def test_what_sorts(gpu):
+    x = RNG.standard_normal((3, 33))
+    compare(gpu, pb.grad(lambda x: pb.sum(pb.sort(x, axis=-1) * pb.sort(x.T, axis=0)[::-1].T ** 2)), x)
+    compare(gpu, lambda x: pb.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, pb.sort(c[1] * -2)), (0, x))[1], x)
+    compare(gpu, lambda x: (pb.argsort(x[:, :1], axis=1), pb.sort(x[:1], axis=0), pb.median(x, axis=1)), x)

@@ -42,6 +42,7 @@ PAGES = {
     "transforms": ("Transforms: grad, jvp, vmap, hessian", r"Transforms: .*"),
     "compile": ("Compiling and programs: pb.jit, pb.Graph", r"Compile|Graph|Program|Settings|Ops: fusion"),
     "amp": ("Mixed precision: pb.autocast, pb.Policy, pb.amp", r"Amp|Nn|Ops: autocast"),
+    "distributed": ("Many ranks: pb.distributed", r"Distributed"),
     "memory": ("Checkpoints and memory", r"Checkpoint|Memory"),
     "implicit": ("Equations: pb.implicit", r"Implicit: .*"),
     "nn-layers": ("Networks: modules and layers", r"Networks: (layers|module|parameter).*"),
@@ -166,7 +167,7 @@ def section(name: str, thing: Any) -> str:
         return "Checkpoint"
     if isinstance(thing, float) or thing is None:
         return "Constants"
-    if space in ("random", "special", "memory", "fft", "linalg", "cuda", "amp"):
+    if space in ("random", "special", "memory", "fft", "linalg", "cuda", "amp", "distributed"):
         return space.capitalize()
     if not hasattr(thing, "__module__"):
         raise ExtensionError(f"{name} is public, but the reference does not know how to document {type(thing)}.")

@@ -80,9 +80,9 @@ def scaled_matmul(a: Quantized, b: Quantized, /, *, out_dtype: Any = "float32") 
     """The matrix product of two quantized arrays: of their data, added up in float32, times both scales. Each scale is
     one number, or one for each row of `a` and each column of `b`: `quantize(a, axis=-1)`, `quantize(b, axis=-2)`.
 
-    In functions that `pb.jit` compiles for a GPU that has such products (compute capability 8.9 and later) matrices
-    whose sizes are multiples of 16 are multiplied as they are; elsewhere the data is widened first. The gradient is
-    that of the product of the values they stand for.
+    In functions that `pb.jit` compiles for a GPU that has such products (compute capability 8.9 and later) large
+    matrices whose sizes are multiples of 16 are multiplied as they are, with sums of about 14 bits, as the hardware has
+    them; elsewhere the data is widened first. The gradient is that of the product of the values they stand for.
 
     >>> import numpy as np, pullback as pb
     >>> a, b = np.array([[1.0, 2.0]], "float32"), np.array([[4.0], [8.0]], "float32")

@@ -7,6 +7,7 @@ code of its own and links that to a `Runner`.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -115,9 +116,9 @@ class Target:
     #: Whether a product of so many rows, columns and depth takes matrices of a half dtype into a float32 result, the
     #: left one with numbers along the depth side by side, the right one either way.
     takes_half_factors: Callable[[np.dtype[Any], int, int, int], bool] = lambda dtype, rows, columns, depth: False
-    #: Whether they take matrices of eight bits, each with its elements along K side by side; else those are widened to
-    #: bfloat16, which has all their numbers.
-    has_float8_products: bool = False
+    #: From how many multiplications on they take matrices of eight bits, each with its elements along K side by side;
+    #: else those are widened to bfloat16, which has all their numbers.
+    min_float8_product: float = math.inf
     #: Whether its text can read numbers that vary with the sizes when it runs.
     takes_varying_sizes: bool = False
 

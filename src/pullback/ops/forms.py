@@ -99,7 +99,8 @@ class Name:
 
 class Running(NamedTuple):
     """Along the static `axis`, each element with all before it: "add" or "multiply" them, or of arguments a and b the
-    "recurrence" `y[i] = a[i] y[i-1] + b[i]`.
+    "recurrence" `y[i] = a[i] y[i-1] + b[i]`; or all with each other: the positions that "sort" them, equal ones in
+    order, `descending` or not.
     """
 
     word: str

@@ -18,7 +18,7 @@ from ..arrays.value import Value
 from ..errors import ArgumentError, DeviceError, DtypeError, GraphError, ShapeError
 from ..ops.elementwise import pointwise
 from ..ops.shape.reshaping import astype
-from ..settings import PLAIN, installed, modes
+from ..settings import PLAIN, installed, modes, override_modes
 from .cotangents import GradientDelivery, strip_mask
 from .sweep import Sweep, is_in_running_call, locate_error
 
@@ -75,8 +75,13 @@ def _deliver_directly(root: Any, retain: bool) -> bool:
     if node is None or node.order != 1 or type(node.call) is not PlannedCall or node.call.gradient is None:
         return False
     parents = node.parents
-    if modes() is not PLAIN or DifferentiatedCall.is_any_running() or node.kept is None:
+    if DifferentiatedCall.is_any_running() or node.kept is None:
         return False
+    if (mode := modes()) is not PLAIN:
+        if mode.autocast is None:
+            return False
+        with override_modes(autocast=None):  # a derivative has the dtypes of its op, whatever is cast here
+            return _deliver_directly(root, retain)
     # an argument that was passed twice gets the sum of its shares, before what it has already is added
     if len(set(parents)) < len(parents) or (Hooks.exist and any(parent.hooks is not None for parent in parents)):
         return False

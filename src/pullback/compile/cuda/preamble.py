@@ -115,6 +115,18 @@ template <int DIGITS, int BIAS> __device__ __forceinline__ float float8_value_(c
   const float found = power ? __uint_as_float((power + 127 - BIAS) << 23 | digits << (23 - DIGITS)) : tiny;
   return bits & 128 ? -found : found;
 }
+#if __CUDA_ARCH__ >= 890
+__device__ __forceinline__ unsigned char float8_e4m3fn_bits_(const float x) {
+  unsigned short pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
+  return (unsigned char)pair;
+}
+__device__ __forceinline__ unsigned char float8_e5m2_bits_(const float x) {
+  unsigned short pair;
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
+  return (unsigned char)pair;
+}
+#else
 template <int DIGITS, int BIAS> __device__ __forceinline__ unsigned char float8_bits_(float x, float most, int last) {
   const unsigned all = __float_as_uint(x), size = all & 0x7fffffffu, sign = all >> 24 & 128;
   if (x != x) return 127;
@@ -124,10 +136,13 @@ template <int DIGITS, int BIAS> __device__ __forceinline__ unsigned char float8_
   const unsigned up = (1u << (22 - DIGITS)) - 1 + (size >> (23 - DIGITS) & 1);
   return sign | ((size + up >> (23 - DIGITS)) - ((127 - BIAS) << DIGITS));
 }
+__device__ __forceinline__ unsigned char float8_e4m3fn_bits_(float x) { return float8_bits_<3, 7>(x, 448.0f, 126); }
+__device__ __forceinline__ unsigned char float8_e5m2_bits_(float x) { return float8_bits_<2, 15>(x, 57344.0f, 123); }
+#endif
 struct float8_e4m3fn_ {
   unsigned char bits;
   float8_e4m3fn_() = default;
-  __device__ __forceinline__ float8_e4m3fn_(const float x) : bits(float8_bits_<3, 7>(x, 448.0f, 126)) {}
+  __device__ __forceinline__ float8_e4m3fn_(const float x) : bits(float8_e4m3fn_bits_(x)) {}
   __device__ __forceinline__ float8_e4m3fn_(const double x) : float8_e4m3fn_((float)x) {}
   __device__ __forceinline__ operator float() const {
     return (bits & 127) == 127 ? __uint_as_float(0x7fc00000u) : float8_value_<3, 7>(bits);
@@ -136,7 +151,7 @@ struct float8_e4m3fn_ {
 struct float8_e5m2_ {
   unsigned char bits;
   float8_e5m2_() = default;
-  __device__ __forceinline__ float8_e5m2_(const float x) : bits(float8_bits_<2, 15>(x, 57344.0f, 123)) {}
+  __device__ __forceinline__ float8_e5m2_(const float x) : bits(float8_e5m2_bits_(x)) {}
   __device__ __forceinline__ float8_e5m2_(const double x) : float8_e5m2_((float)x) {}
   __device__ __forceinline__ operator float() const {
     const unsigned size = bits & 127, special = size == 124 ? 0x7f800000u : 0x7fc00000u;

@@ -1,4 +1,4 @@
-"""Running sums, products and recurrences along an axis as launches: a block has one line of a sum, else a thread."""
+"""Running sums, products and recurrences along an axis, and sorts, as launches: a block has one line, or a thread."""
 
 from __future__ import annotations
 
@@ -15,11 +15,17 @@ from .words import C_TYPES, c_type
 #: The most threads of a block, and the length up to which one thread has a line.
 _THREADS, _SHORT = 256, 32
 _LINES = 64
+#: The most elements that a block sorts, in shared memory.
+_MAX_SORTED = 2048
 
 
 def has_running(routine: Routine, specs: Sequence[Spec]) -> bool:
     """Whether a launch can do what runs along an axis."""
-    return routine.name == "running" and all(s.dtype.name in C_TYPES and s.size < 1 << 31 for s in specs)
+    if routine.name != "running" or not all(s.dtype.name in C_TYPES and s.size < 1 << 31 for s in specs):
+        return False
+    static = routine.static
+    # a part that is sorted may be in any order, and is left as eager calls have it
+    return static["word"] != "sort" or (specs[0].shape[static["axis"]] <= _MAX_SORTED and not static["kth"])
 
 
 def render_running(step: Host) -> FunctionLaunch:
@@ -35,6 +41,12 @@ def render_running(step: Host) -> FunctionLaunch:
     kind = c_type(value_dtype(out.buffer.dtype))
     given = [f"({kind}){_place(writer, x, axis)}" for x in step.args]
     made = _place(writer, out, axis)
+    if word == "sort":
+        kind = c_type(value_dtype(step.args[0].buffer.dtype))
+        size = 1 << (length - 1).bit_length()
+        threads = max(32, min(_THREADS, size // 2))
+        read = f"({kind}){_place(writer, step.args[0], axis)}"
+        return writer.finish(_sort_text(kind, read, made, length, size, threads, step), (lines, 1), (threads, 1))
     if word == "add" and length > _SHORT:
         threads = min(_THREADS, count_blocks(length, 32) * 32)
         body = ["const int line = blockIdx.x;", *_sum_text(kind, given[0], made, length, threads)]
@@ -95,4 +107,41 @@ def _sum_text(kind: str, given: str, made: str, length: int, threads: int) -> li
         f"  if (i < {length}) {made} = add_::of(start, x);",
         "  __syncthreads();",
         "}",
+    ]
+
+
+def _sort_text(kind: str, given: str, made: str, length: int, size: int, threads: int, step: Host) -> list[str]:
+    """A network of comparisons, over a power of two: elements beyond the last come last, and NaN after all numbers."""
+    assert step.routine is not None
+    first = "y < x || (x == x) < (y == y)" if step.routine.static["descending"] else "x < y || (y == y) < (x == x)"
+    return [
+        "const int line = blockIdx.x;",
+        f"__shared__ {kind} keys[{size}];",
+        f"__shared__ int numbers[{size}];",
+        "const auto is_before = [&](const int a, const int b) {",
+        f"  const {kind} x = keys[a], y = keys[b];",
+        "  const int i = numbers[a], j = numbers[b];",
+        f"  if (i >= {length} || j >= {length}) return i < j;",
+        f"  if ({first}) return true;",
+        "  return (x == y || (x != x && y != y)) && i < j;",
+        "};",
+        f"for (int i = threadIdx.x; i < {size}; i += {threads}) {{",
+        f"  keys[i] = i < {length} ? {given} : ({kind})0;",
+        "  numbers[i] = i;",
+        "}",
+        "__syncthreads();",
+        f"for (int part = 2; part <= {size}; part *= 2)",
+        "  for (int by = part / 2; by; by /= 2) {",
+        f"    for (int e = threadIdx.x; e < {size // 2}; e += {threads}) {{",
+        "      const int low = 2 * e - (e & (by - 1)), high = low + by;",
+        "      if (is_before(high, low) == ((low & part) == 0)) {",
+        f"        const {kind} key = keys[low];",
+        "        const int number = numbers[low];",
+        "        keys[low] = keys[high], keys[high] = key;",
+        "        numbers[low] = numbers[high], numbers[high] = number;",
+        "      }",
+        "    }",
+        "    __syncthreads();",
+        "  }",
+        f"for (int i = threadIdx.x; i < {length}; i += {threads}) {made} = numbers[i];",
     ]

@@ -46,7 +46,7 @@ LIMITS = Limits(
 )
 
 
-def make_cuda_target(link: Callable[[Compilation], Runner], has_float8_products: bool = False) -> Target:
+def make_cuda_target(link: Callable[[Compilation], Runner], min_float8_product: float = math.inf) -> Target:
     """A GPU whose compiled programs run by what `link` makes of them."""
     return Target(
         "cuda",
@@ -60,5 +60,5 @@ def make_cuda_target(link: Callable[[Compilation], Runner], has_float8_products:
         has_routine=has_routine,
         extra_bytes=lambda steps: render_program(steps, False).plan.scratch_bytes,
         has_half_products=True,
-        has_float8_products=has_float8_products,
+        min_float8_product=min_float8_product,
     )

@@ -28,7 +28,8 @@ def find_float8_factors(f: Fuser, e: Equation, axes: ProductAxes) -> tuple[Layou
         return None
     groups = (axes.batch, axes.rows, axes.summed), (axes.batch, axes.columns, axes.summed)
     labelled = [*zip(sources, axes.labels, groups, strict=True)]
-    if f.target.has_float8_products and _has_sizes(axes) and _are_multiplied(sources):
+    is_large = math.prod(axes.sizes.values()) >= f.target.min_float8_product
+    if is_large and _has_sizes(axes) and _are_multiplied(sources):
         left, right = (_with_k_innermost(f, *given, axes) for given in labelled)
     else:
         left, right = (as_matrices(f, *given, axes, narrow_dtype("bfloat16")) for given in labelled)

@@ -17,6 +17,7 @@ from ..concrete import strip_derivatives
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
 from ..families import general
+from ..forms import Running
 from ..index import indexing
 from ..op_samples import normal_samples
 from ..placement import as_value_beside
@@ -56,6 +57,7 @@ _argsort = general(
         descending=[False, True, False, False],
         kth=[(), (), (2,), ()],
     ),
+    form=Running("sort"),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 
 from ....arrays.spec import spec_of
 from ....errors import DeviceError
@@ -17,11 +18,13 @@ from .runner import CudaRunner
 
 #: The first GPUs that multiply matrices of eight bits.
 FLOAT8_CAPABILITY = (8, 9)
+#: Smaller products are quicker in bfloat16, by tiles that round nothing on the way: sums of eight bits have about 14.
+MIN_FLOAT8_PRODUCT = 1 << 30
 
 
 @functools.cache
-def cuda_target(has_float8_products: bool = False) -> Target:
-    return make_cuda_target(CudaRunner, has_float8_products)
+def cuda_target(min_float8_product: float = math.inf) -> Target:
+    return make_cuda_target(CudaRunner, min_float8_product)
 
 
 @functools.cache
@@ -52,4 +55,4 @@ def find_cuda_target(program: Program) -> Target | None:
     if not any(is_float8(s.spec.dtype) for e in program.equations for s in e.results):
         return cuda_target()
     machine = driver.find_driver(int(devices.pop().partition(":")[2] or 0))
-    return cuda_target(machine.capability >= FLOAT8_CAPABILITY)
+    return cuda_target(MIN_FLOAT8_PRODUCT if machine.capability >= FLOAT8_CAPABILITY else math.inf)
