@@ -22,7 +22,7 @@ from .driver import Driver, find_driver
 from .issue import Part, PlanIssuer, describe_launches, is_conditional, take_choices, walk_actions, why_on_host
 from .memory import ALIGNMENT, note_holder, out_of_memory, overlap, upload
 from .movable import MovableGraph
-from .recycling import ResultArrays
+from .recycling import ResultArrays, large_bytes_of
 from .repeated_call import RepeatedCall, Round
 from .short_plans import PreparedLaunches, find_short_plan
 from .status import STATUSES
@@ -75,7 +75,8 @@ class CudaRunner:
         self.uses_library = any(isinstance(x, LibraryProduct) for x in walk_actions(plan))
         new = [s for i, s in enumerate(outs) if i not in self.donated]
         held = _HELD_RESULTS if self.donated or self.short_plan is None else _HELD_RESULTS_OF_SHORT_PLANS
-        self.results = [ResultArrays(cupy, s.shape, s.dtype, s.nbytes, held) for s in new]
+        large = large_bytes_of(cupy, self.device_id)
+        self.results = [ResultArrays(cupy, s.shape, s.dtype, s.nbytes, held, large) for s in new]
         self.holds_results = all(each.holds for each in self.results)
         self.result_bytes = sum(s.nbytes for s in new)
         self.current_stream, self.launch_graph = cupy.cuda.get_current_stream, self.driver.launch_graph
