@@ -252,6 +252,8 @@ static inline long long __double_as_longlong(double x) { return as_<long long>(x
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __clz(int x) { return x ? __builtin_clz(x) : 32; }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
+static inline float exp2_approximate_(float x) { return exp2f(x); }
+static inline float reciprocal_approximate_(float x) { return 1.0f / x; }
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 static inline float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }

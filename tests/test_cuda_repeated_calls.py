@@ -84,14 +84,15 @@ def test_other_arrays_take_the_place_of_the_first(gpu):
         check(compiled(x, x if i > 4 else y), X, X if i > 4 else W)
 
 
-def test_a_shape_that_changes_in_place_is_seen(gpu):
+@pytest.mark.parametrize(("first", "shape"), [((4, 3), (2, 6)), ((4, 3), (4, 3, 1)), ((2, 3, 2), (2, 2, 3))], ids=str)
+def test_a_shape_that_changes_in_place_is_seen(gpu, first, shape):
     cupy, _ = gpu
     for donated in ((), 0):
         step = pb.jit(lambda x, w: (x * 2 + w[0, 0], pb.sum(x, axis=0)), donate_argnums=donated)
-        x, w = cupy.asarray(X), cupy.asarray(W)
+        x, w = cupy.asarray(X.reshape(first)), cupy.asarray(W)
         for i in range(6):
             if i == 5:
-                x._memory.shape = (2, 6)
+                x._memory.shape = shape
             before = x.get()
             found, total = step(x, w)
             np.testing.assert_allclose(found.get(), before * 2 + W[0, 0])

@@ -17,6 +17,7 @@ import fake_cuda_driver  # noqa: E402
 
 from pullback.compile.cuda.launch_plan import HostCall  # noqa: E402
 from pullback.compile.cuda.products import choose  # noqa: E402
+from pullback.compile.cuda.runtime import driver as driver_module  # noqa: E402
 from pullback.compile.cuda.runtime import nvrtc, runner, tune  # noqa: E402
 
 RNG = np.random.default_rng(0)
@@ -520,3 +521,16 @@ def test_machine_code_is_found_on_disk(compiler):
 def test_what_is_refused_is_shown(compiler):
     with pytest.raises(nvrtc.CudaCompileError, match=r"(?s)NVRTC refused .*line 1: an error"):
         nvrtc.compile_parts("#error\n" + kernels_text(1), "sm_90", False)
+
+
+def test_a_thread_has_a_context_before_it_calls_the_driver():
+    """CUDA's driver, unlike its runtime, knows no device in a thread that is new."""
+    machine, entered = object.__new__(driver_module.CudaDriver), []
+    machine._quick, machine._slow, machine._thread = "quick", "slow", driver_module._OfThread()
+    machine.use_device = lambda: entered.append(threading.get_ident())
+    found = []
+    for _ in range(2):
+        thread = threading.Thread(target=lambda: found.append((machine.quick, machine.slow, machine.slow)))
+        thread.start()
+        thread.join()
+    assert (found, len(entered)) == ([("quick", "slow", "slow")] * 2, 2)

@@ -129,3 +129,17 @@ def test_every_word_is_tried():
         method = NumpyScalars.__dict__.get(word)
         if method is not None:
             assert (len(inspect.signature(method).parameters) == 3) == (word in BINARY), word
+
+
+def test_tanh_is_exact_to_two_units_in_the_last_place():
+    """Also where one formula takes over from the other, near zero, and where it is one."""
+    x = np.concatenate([np.linspace(-10, 10, 4001), np.linspace(0.64, 0.66, 4001), np.logspace(-40, 2, 500)])
+    x = x.astype(np.float32)
+    given, out = Buffer("input", x.size, x.dtype, 0), Buffer("output", x.size, x.dtype, 0)
+    load = load_line(given, (1,))
+    line = KernelLine("apply", x.dtype, frozenset({0}), 0, (load,), lambda k, x: k.tanh(x), x.dtype)
+    steps = Steps([Kernel((x.size,), 0, [load, line], [Store(line, out, (1,))])], [given], [out])
+    found = np.empty_like(x)
+    assert run_code(render_program(steps, False), steps, [x], [found]) == 0
+    wanted = np.tanh(x.astype(np.float64))
+    assert np.max(np.abs(found - wanted) / np.spacing(np.abs(wanted).astype(np.float32))) < 2

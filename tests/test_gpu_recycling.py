@@ -76,6 +76,22 @@ def test_rings_are_bounded_and_given_back(gpu, monkeypatch):
     assert not arrays._rings
 
 
+def test_large_arrays_are_held_in_a_part_of_the_device(gpu, monkeypatch):
+    cupy, _ = gpu
+    monkeypatch.setattr(recycling, "MAX_ARRAY_BYTES", 1 << 10)
+    assert recycling.large_bytes_of(cupy, 0) == cupy.cuda.runtime.memGetInfo()[1] // recycling.LARGE_SHARE
+    large = ResultArrays(cupy, (256,), F8, 2048, 8, 10_000)
+    held = [large.take(0)[0] for _ in range(4)]
+    assert len(large._rings[0].entries) == 2
+    del held
+    assert {large.take(0)[1] for _ in range(3)} == {entry[3] for entry in large._rings[0].entries}
+    others = [ResultArrays(cupy, (256,), F8, 2048, 8, 10_000) for _ in range(5)]
+    assert all(each.take(0)[0].shape == (256,) for each in others)
+    assert sum(len(ring.entries) for each in (large, *others) for ring in each._rings.values()) <= 4
+    # of eager calls none are held
+    assert not ResultArrays(cupy, (256,), F8, 2048).holds
+
+
 def test_rings_are_emptied_where_memory_is_short(gpu, monkeypatch):
     cupy, _ = gpu
     other = ResultArrays(cupy, (4,), F8, 32)

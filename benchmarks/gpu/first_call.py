@@ -67,6 +67,7 @@ class Worker:
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True, env=environment)
         self.limit = threading.Timer(options.limit, self.process.kill)
         self.limit.start()
+        self.said = ""
 
     def read(self) -> str:
         """The next line; what went wrong where there is none."""
@@ -77,14 +78,17 @@ class Worker:
         self.errors.seek(0)
         return json.dumps(f"ended or took too long: {self.errors.read()[-400:]}")
 
+    def wait(self) -> None:
+        """Until it is ready, or has failed."""
+        self.said = self.read()
+
     def measure(self) -> float | str:
         assert self.process.stdin is not None
-        line = self.read()
-        if line == "ready":
-            with contextlib.suppress(BrokenPipeError):  # it is gone, which its next line tells
-                print(file=self.process.stdin, flush=True)
-            line = self.read()
-        return json.loads(line)
+        if self.said != "ready":
+            return json.loads(self.said)
+        with contextlib.suppress(BrokenPipeError):  # it is gone, which its next line tells
+            print(file=self.process.stdin, flush=True)
+        return json.loads(self.read())
 
     def close(self) -> None:
         self.limit.cancel()
@@ -103,6 +107,8 @@ def measure_rows(rows: list[Workload], options: argparse.Namespace, place: Path)
                 workers[column] = worker = Worker(column, work, options, place / str(number), errors)
                 stack.callback(worker.close)
             ready.append(workers)
+        for worker in (w for workers in ready for w in workers.values()):
+            worker.wait()
         for workers in ready:
             yield {column: worker.measure() for column, worker in workers.items()}
 

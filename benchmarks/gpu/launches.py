@@ -29,7 +29,8 @@ def compile_row(work):
     cp.cuda.runtime.deviceSynchronize()
     runner = compiled.last.code
     (memory,) = runner.streams.values()
-    return runner, memory.addresses(runner, next(iter(memory.graphs))), (compiled, state, on_gpu, found)
+    addresses = next(iter([*memory.graphs, *memory.repeats]))
+    return runner, memory.addresses(runner, addresses), (compiled, state, on_gpu, found)
 
 
 def time_ways(runner, at, actions):

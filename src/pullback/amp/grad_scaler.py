@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays.argument_checks import check_count
 from ..arrays.node import Handle
-from ..arrays.spec import spec_of
+from ..arrays.spec import make_spec, spec_of
 from ..arrays.tensor import Tensor, tensor, wrap
 from ..arrays.trees import flatten, map_tree
 from ..compile.jit import jit
@@ -55,7 +55,8 @@ class _Visit:
         """Give parameters their true gradients."""
         self._scaled = [(p, p.grad) for p in parameters]
         for p, g in zip(parameters, gradients, strict=True):
-            p.grad = g if isinstance(g, Tensor) else wrap(g, spec_of(g))
+            # its spec is known: asking an array on a GPU takes microseconds
+            p.grad = g if isinstance(g, Tensor) else wrap(g, make_spec(p.spec.shape, p.spec.dtype, p.spec.device))
 
     def restore(self) -> None:
         """Give parameters their scaled gradients back."""
@@ -216,7 +217,8 @@ class GradScaler:
             scale = untracked_value(self._scale)
             flags = [move(visit.finite, spec_of(scale).device) for visit in self._visits.values()]
             finite = functools.reduce(pointwise.logical_and, flags)
-            self._set(*self._settings.advance(scale, untracked_value(self._tracker), finite))
+            advance = ScaleSettings.advance if spec_of(scale).device == "cpu" else _compiled_advance
+            self._set(*advance(self._settings, scale, untracked_value(self._tracker), finite))
         for visit in self._visits.values():
             visit.release()
         self._visits = {}
@@ -301,8 +303,9 @@ class GradScaler:
         visit.finite = functools.reduce(pointwise.logical_and, flags)
         # new gradients are assigned only now, so that an error leaves all as they were
         pairs = [(p, found[id(p)]) for p in holders]
-        visit.assign(holders, [g if spec_of(g).dtype == p.dtype else astype(g, p.dtype) for p, g in pairs])
-        if any(spec_of(g).dtype != p.dtype for p, g in pairs):
+        is_wide = [g.dtype != p.spec.dtype for p, g in pairs]
+        visit.assign(holders, [astype(g, p.dtype) if w else g for (p, g), w in zip(pairs, is_wide, strict=True)])
+        if any(is_wide):
             visit.wide = [
                 [untracked_value(found[id(p)]) if id(p) in found else None for p in g.tensors] for g in groups
             ]
@@ -313,8 +316,8 @@ def unscale_and_check(grads: list[Any], scale: Any) -> tuple[list[Any], Any]:
     return [divide_scale(g, scale) for g in grads], all_finite(grads)
 
 
-#: The same as one call, for optimizers that step by `jit`.
-_compiled_unscale = jit(unscale_and_check)
+#: The same as one call, for optimizers that step by `jit` and on a GPU; and the next scale.
+_compiled_unscale, _compiled_advance = jit(unscale_and_check), jit(ScaleSettings.advance, static_argnums=0)
 
 
 def _is_tracked(gradient: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import weakref
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from .finalizers import FinalizerQueue
 _Strided: Any = type(np.lib.stride_tricks.as_strided(np.empty(1)).base)
 
 _locks: dict[int, _Lock] = {}
+#: Arrays of a GPU, which cannot be locked, that only the package refers to.
+_sealed: dict[int, weakref.ref[Any]] = {}
 
 
 class _Lock:
@@ -149,10 +152,21 @@ def owned_copy(array: Any) -> Any:
     return copy
 
 
+def seal_array(array: Any) -> None:
+    """Note that an array of the package's own, which nobody else refers to, is never written to."""
+    if isinstance(array, np.ndarray):
+        array.flags.writeable = False
+    else:
+        key = id(array)
+        _sealed[key] = weakref.ref(array, lambda _: _sealed.pop(key, None))
+
+
 def as_immutable(array: Any) -> Any:
     """An array that can no longer be written to: itself where that is certain, else a copy."""
     flags = getattr(array, "flags", None)
     if flags is None or isinstance(array, np.generic):
+        return array
+    if id(array) in _sealed and _sealed[id(array)]() is array:
         return array
     if getattr(flags, "writeable", True) or array.base is not None or id(array) in _locks:  # a lock ends
         return copy_array(array)

@@ -119,8 +119,7 @@ def _is_widening(e: Equation) -> bool:
 
 
 def _is_narrowing(e: Equation) -> bool:
-    """Whether it rounds; what is rounded only where it is stored stays where it is."""
-    return e.op is astype_op and _is_cast(e) and _is_wide(e.args[0].spec) and is_half(e.results[0].spec.dtype)
+    return _is_cast(e) and _is_wide(e.args[0].spec) and is_half(e.results[0].spec.dtype)
 
 
 def _is_wide(spec: Spec) -> bool:

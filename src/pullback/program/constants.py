@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays.backends import is_array
 from ..arrays.memory_ledger import owner_of
-from ..arrays.protect import as_immutable
+from ..arrays.protect import as_immutable, seal_array
 from ..arrays.tensor import Tensor, copy_variable
 
 
@@ -38,8 +38,8 @@ class Constants:
         if found is not None and found[0]() is x and is_unchanged(x, found[1]):
             return found[1]
         kept = copy_variable(x) if type(x) is Tensor else as_immutable(x)
-        if isinstance(kept, np.ndarray) and kept is not x:
-            kept.flags.writeable = False  # so that a tape that saves it need not copy it again
+        if is_array(kept) and kept is not x:
+            seal_array(kept)  # so that a tape that saves it need not copy it again
         self._kept[id(x)] = weakref.ref(x), kept
         self._origins[id(kept)] = kept, weakref.ref(x)
         return kept

@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(64) kernel0(const float* __restrict__ b0, cons
     const float v3 = a1.v[u];
     const float v4 = a2.v[u];
     const float v5 = v4 * 2.0f;
-    const float v6 = tanhf(v5);
+    const float v6 = tanh_(v5);
     const float v7 = v6 + v3;
     s8.v[u] = v7;
   }

@@ -112,6 +112,11 @@ class CudaCode:
     sites: tuple[Any, ...] = ()
 
 
+def window_stride(row: Buffer) -> int:
+    """The bytes from one row of a window to the next: each starts where a thread may load as many as it can."""
+    return -(-row.nbytes // 16) * 16
+
+
 def count_launches(actions: Sequence[Action]) -> int:
     """The launches that actions come to in a graph; of choices, the longest way."""
     total = 0

@@ -15,22 +15,26 @@ from .kernel.writer import FunctionLaunch, FunctionWriter
 
 _THREADS = 128
 #: So many numbers fit the shared memory of a block, beside that of other steps.
-_MAX_NUMBERS = 4096
+_MAX_NUMBERS = 5632
 _PROBES = 3
 _DOUBLE = np.dtype(np.float64)
 
-#: Device functions of a text that calls one of them. Matrices are by rows, with right sides behind their columns.
+#: Device functions of a text that calls one of them. Matrices are by rows, with right sides behind their columns. Loops
+#: are not unrolled: a compiler would take long.
 SYSTEMS = """
 // N equations with K right sides, by elimination with the largest pivot of each column. False if one is zero.
 template <int N, int K, int T> __device__ bool eliminate_(double* m) {
   constexpr int W = N + K;
   __shared__ int found;
+  #pragma unroll 1
   for (int c = 0; c < N; ++c) {
     if (threadIdx.x < 32) {
       int best = c + (int)threadIdx.x;
       double most = best < N ? fabs(m[best * W + c]) : -1.0;
+      #pragma unroll 1
       for (int r = best + 32; r < N; r += 32)
         if (fabs(m[r * W + c]) > most) most = fabs(m[r * W + c]), best = r;
+      #pragma unroll 1
       for (int d = 16; d; d >>= 1) {
         const double other = __shfl_xor_sync(~0u, most, d);
         const int at = __shfl_xor_sync(~0u, best, d);
@@ -41,6 +45,7 @@ template <int N, int K, int T> __device__ bool eliminate_(double* m) {
     barrier_<T>();
     const int p = found;
     if (p != c)
+      #pragma unroll 1
       for (int j = c + (int)threadIdx.x; j < W; j += T) {
         const double x = m[c * W + j];
         m[c * W + j] = m[p * W + j], m[p * W + j] = x;
@@ -49,15 +54,19 @@ template <int N, int K, int T> __device__ bool eliminate_(double* m) {
     const double pivot = m[c * W + c];
     if (pivot == 0) return false;
     const int wide = W - 1 - c;
+    #pragma unroll 1
     for (int e = threadIdx.x; e < (N - 1 - c) * wide; e += T) {
       const int r = c + 1 + e / wide, j = c + 1 + e % wide;
       m[r * W + j] -= m[r * W + c] / pivot * m[c * W + j];
     }
     barrier_<T>();
   }
+  #pragma unroll 1
   for (int c = N - 1; c >= 0; --c) {
+    #pragma unroll 1
     for (int k = threadIdx.x; k < K; k += T) m[c * W + N + k] /= m[c * W + c];
     barrier_<T>();
+    #pragma unroll 1
     for (int e = threadIdx.x; e < c * K; e += T) m[e / K * W + N + e % K] -= m[e / K * W + c] * m[c * W + N + e % K];
     barrier_<T>();
   }
@@ -70,20 +79,26 @@ template <int N, int K, class Matrix, class Right, class Store>
 __device__ void fit_singular_(double* u, double* v, const Matrix& matrix, const Right& right, const Store& store) {
   const int lane = threadIdx.x;
   double most = 0;
+  #pragma unroll 1
   for (int e = lane; e < N * N; e += 32) {
     u[e] = matrix(e % N, e / N), v[e] = e % N == e / N;
     most = maximum_::of(most, fabs(u[e]));
   }
   most = fold_warp_<maximum_, 32>(most);
   const double scale = most > 0 ? most : 1;
+  #pragma unroll 1
   for (int e = lane; e < N * N; e += 32) u[e] /= scale;
   __syncwarp();
   bool turned = is_finite_(most);
+  #pragma unroll 1
   for (int sweep = 0; turned && sweep < 40; ++sweep) {
     turned = false;
+    #pragma unroll 1
     for (int p = 0; p < N - 1; ++p)
+      #pragma unroll 1
       for (int q = p + 1; q < N; ++q) {
         double a = 0, b = 0, g = 0;
+        #pragma unroll 1
         for (int r = lane; r < N; r += 32) {
           const double x = u[p * N + r], y = u[q * N + r];
           a += x * x, b += y * y, g += x * y;
@@ -93,6 +108,7 @@ __device__ void fit_singular_(double* u, double* v, const Matrix& matrix, const 
         turned = true;
         const double zeta = (b - a) / (2 * g), t = copysign(1.0, zeta) / (fabs(zeta) + sqrt(1 + zeta * zeta));
         const double c = 1 / sqrt(1 + t * t), s = c * t;
+        #pragma unroll 1
         for (int r = lane; r < N; r += 32) {
           const double x = u[p * N + r], y = u[q * N + r], z = v[p * N + r], w = v[q * N + r];
           u[p * N + r] = c * x - s * y, u[q * N + r] = s * x + c * y;
@@ -102,21 +118,28 @@ __device__ void fit_singular_(double* u, double* v, const Matrix& matrix, const 
       }
   }
   double largest = 0;
+  #pragma unroll 1
   for (int j = 0; j < N; ++j) {
     double size = 0;
+    #pragma unroll 1
     for (int r = lane; r < N; r += 32) size += u[j * N + r] * u[j * N + r];
     largest = maximum_::of(largest, fold_warp_<add_, 32>(size));
   }
+  #pragma unroll 1
   for (int k = 0; k < K; ++k) {
     double x[(N + 31) / 32] = {};
+    #pragma unroll 1
     for (int j = 0; j < N; ++j) {
       double size = 0, along = 0;
+      #pragma unroll 1
       for (int r = lane; r < N; r += 32) size += u[j * N + r] * u[j * N + r], along += u[j * N + r] * right(r, k);
       size = fold_warp_<add_, 32>(size), along = fold_warp_<add_, 32>(along);
       // squares of what is lost in rounding
       if (!(size > largest * (N * 2.3e-16) * (N * 2.3e-16))) continue;
+      #pragma unroll 1
       for (int r = lane; r < N; r += 32) x[r / 32] += v[j * N + r] * (along / size);
     }
+    #pragma unroll 1
     for (int r = lane; r < N; r += 32) store(r, k, is_finite_(most) ? x[r / 32] / scale : most - most);
   }
 }
@@ -125,15 +148,18 @@ template <int N, int K, int T, class Matrix, class Right, class Store>
 __device__ void block_fit_(double* shared, const Matrix& matrix, const Right& right, const Store& store) {
   constexpr int W = N + K;
   __shared__ bool fails;
+  #pragma unroll 1
   for (int e = threadIdx.x; e < N * W; e += T) shared[e] = e % W < N ? matrix(e / W, e % W) : right(e / W, e % W - N);
   barrier_<T>();
   const bool regular = eliminate_<N, K, T>(shared);
   if (threadIdx.x == 0) fails = !regular;
   barrier_<T>();
+  #pragma unroll 1
   for (int e = threadIdx.x; e < N * K; e += T)
     if (!is_finite_(shared[e / K * W + N + e % K])) fails = true;
   barrier_<T>();
   if (!fails)
+    #pragma unroll 1
     for (int e = threadIdx.x; e < N * K; e += T) store(e / K, e % K, shared[e / K * W + N + e % K]);
   else if (threadIdx.x < 32)
     fit_singular_<N, K>(shared, shared + N * N, matrix, right, store);
@@ -156,38 +182,49 @@ __device__ void block_solve_(
   double* const down = shared + N * W;
   double* const across = down + N;
   double* const sizes = across + N;
+  #pragma unroll 1
   for (int r = threadIdx.x; r < N; r += T) {
     double most = 0;
+    #pragma unroll 1
     for (int c = 0; c < N; ++c) most = maximum_::of(most, fabs(matrix(r, c)));
     down[r] = power_near_(most);
   }
   barrier_<T>();
+  #pragma unroll 1
   for (int c = threadIdx.x; c < N; c += T) {
     double most = 0;
+    #pragma unroll 1
     for (int r = 0; r < N; ++r) most = maximum_::of(most, fabs(matrix(r, c) / down[r]));
     across[c] = power_near_(most);
   }
   barrier_<T>();
+  #pragma unroll 1
   for (int r = threadIdx.x; r < N; r += T) {
     double size = 0;
+    #pragma unroll 1
     for (int c = 0; c < N; ++c) {
       const double x = matrix(r, c) / down[r] / across[c];
       shared[r * W + c] = x, size += x * x;
     }
     sizes[r] = size, shared[r * W + N] = right(r, 0) / down[r];
+    #pragma unroll 1
     for (int k = 0; k < P; ++k) shared[r * W + N + 1 + k] = probes[r * P + k];
   }
   barrier_<T>();
   const bool regular = eliminate_<N, 1 + P, T>(shared);
   double height = 0, reach = 0;
+  #pragma unroll 1
   for (int r = 0; r < N; ++r) height += sizes[r];
+  #pragma unroll 1
   for (int k = 0; k < P; ++k) {
     double size = 0;
+    #pragma unroll 1
     for (int r = 0; r < N; ++r) size += shared[r * W + N + 1 + k] * shared[r * W + N + 1 + k];
     reach = maximum_::of(reach, sqrt(size));
   }
   const bool sound = regular && reach * sqrt(height) * rounding < 1;
   const double none = __longlong_as_double(0x7ff8000000000000ll);
+  #pragma unroll 1
   for (int r = threadIdx.x; r < N; r += T) store(r, 0, sound ? shared[r * W + N] / across[r] : none);
   barrier_<T>();
 }

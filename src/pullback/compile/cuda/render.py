@@ -29,6 +29,7 @@ from .launch_plan import (
     NestedPlans,
     count_launches,
     new_status,
+    window_stride,
 )
 from .linalg import SYSTEMS
 from .preamble import FLOAT8, PREAMBLE
@@ -232,10 +233,13 @@ def _divide_rounds(loop: Loop, plans: Sequence[LaunchPlan]) -> Chunks | None:
     launches = sum(count_launches(plan.actions) for plan in plans)
     if loop.kind != "iterate" or loop.rounds * launches <= MAX_UNROLLED:
         return None
-    count = min(loop.rounds, -(-loop.rounds * launches // CHUNK_LAUNCHES))
-    rounds = loop.rounds // count
-    moving = [*zip(loop.inputs, loop.moves, strict=True), *zip(loop.outputs, loop.shifts, strict=True)]
-    windows = [Buffer("scratch", rounds * by, layout.buffer.dtype) for layout, by in moving if by]
+    most = max(1, CHUNK_LAUNCHES // launches)
+    # chunks that leave no rounds over, if there are any that are not short
+    rounds = next((n for n in range(most, most // 2, -1) if loop.rounds % n == 0), most)
+    count = loop.rounds // rounds
+    (program,) = loop.programs
+    moving = [*zip(program.inputs, loop.moves, strict=True), *zip(program.new_outputs, loop.shifts, strict=True)]
+    windows = [Buffer("scratch", rounds * window_stride(b), np.dtype(np.uint8)) for b, by in moving if by]
     counter = Buffer("scratch", 1, np.dtype(np.int64))
     # behind what the launches of a round work in
     _place_beside((counter, *windows), round_up(max(plan.scratch_bytes for plan in plans), SCRATCH_ALIGNMENT))

@@ -54,8 +54,10 @@ def _can_share(launches: Sequence[FunctionLaunch]) -> bool:
     """Whether blocks have room in shared memory, in which each part of a function has its own; and whether threads that
     blocks of other parts do not need leave room on the machine.
     """
+    if any(x.shared_bytes for x in launches):
+        return False
     tiles = [_count_tile_bytes(x.body) for x in launches]
-    own = sum(count_shared_bytes(x.body) + x.shared_bytes for x in launches) - sum(tiles)
+    own = sum(count_shared_bytes(x.body) for x in launches) - sum(tiles)
     threads = max(count_threads(x) for x in launches)
     room = sum(-(-math.prod(x.grid) // _count_together(x, threads)) for x in launches) * threads
     needed = sum(math.prod(x.grid) * count_threads(x) for x in launches)

@@ -1,6 +1,6 @@
 """The scalar vocabulary as CUDA C: each word appends at most one statement, and names a value.
 
-Mathematics is CUDA's own: a float32 result is never computed in float64, which most GPUs are slow at.
+Mathematics is CUDA's own, but for `tanh`: a float32 result is never computed in float64, which most GPUs are slow at.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ _ROUND = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "r
 #: Functions of CUDA; with an f behind the name for float32.
 _FUNCTIONS = frozenset((
     "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
-    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "cbrt", "atan2", "hypot", "nextafter",
+    "sinh", "cosh", "asinh", "acosh", "atanh", "erf", "erfc", "cbrt", "atan2", "hypot", "nextafter",
 ))  # fmt: skip
 #: Functions of the preamble, for integers and for floats where these differ.
 _OWN = {
     "divide": ("divide_", ""), "fmod": ("fmod_", "fmod_"), "remainder": ("remainder_", "real_remainder_"),
     "floor_divide": ("floor_divide_", "real_floor_divide_"), "bitwise_left_shift": ("left_shift_", ""),
     "bitwise_right_shift": ("right_shift_", ""), "logaddexp": ("", "logaddexp_"), "sigmoid": ("", "sigmoid_"),
+    "tanh": ("", "tanh_"),
 }  # fmt: skip
 
 

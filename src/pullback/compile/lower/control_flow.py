@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...arrays.backends import is_array, to_host
-from ...arrays.spec import spec_of
+from ...arrays.spec import make_spec, spec_of
 from ...ops.shape.reshaping import broadcast_op
 from ...program.ir import Equation, Program, Symbol
 from ...program.passes import optimize
@@ -34,12 +34,19 @@ def _lower_iterate(f: Fuser, e: Equation, lower: Lower) -> None:
     numbers = _held_numbers(f, body, e.args[: carries + constants], changed)
     fixed = [i for i in range(carries + constants) if i not in changed and i not in numbers]
     rows = list(range(carries + constants, len(body.inputs)))
-    ys = [i for i in range(carries, len(body.outputs)) if _is_used(f, e.results[i])]
+    used = [i for i in range(carries, len(body.outputs)) if _is_used(f, e.results[i])]
+    sources = [_source_of(body, i, changed) if length else i for i in used]
+    outputs = (*body.outputs[:carries], *(body.outputs[i] for i in sources))
+    body, ys = Program(body.inputs, body.equations, outputs), range(carries, len(outputs))
     steps = _lower_body(body, [*changed, *fixed, *rows], [*changed, *ys], len(changed), lower, numbers)
     carry = [_initialize_carry(f, e.args[i]) for i in changed]
     held = [_contiguous_layout_of(f, e.args[i]) for i in fixed]
     taken = [_Row(_contiguous_layout_of(f, e.args[i]), body.inputs[i].spec.size) for i in rows]
-    made = [_Row(f.new_layout(e.results[i].spec), e.results[i].spec.size // max(length, 1)) for i in ys]
+    made, found = [], []
+    for i, source in zip(used, sources, strict=True):
+        layouts = _new_rows(f, e, i) if i == source else _shifted_rows(f, e, i, e.args[source])
+        made.append(_Row(layouts[0], e.results[i].spec.size // max(length, 1)))
+        found.append(layouts[1])
 
     def append(steps: Steps, rounds: int, first: int, together: Sequence[int]) -> None:
         """Rounds from a row on, so many of them in one of the steps'."""
@@ -64,8 +71,35 @@ def _lower_iterate(f: Fuser, e: Equation, lower: Lower) -> None:
         append(both, pairs, left if is_reverse else 0, (1, 0) if is_reverse else (0, 1))
     if left:
         append(steps, left, 0 if is_reverse else 2 * pairs, (0,))
-    _bind_results(f, e, [*changed, *ys], [*carry, *(row.layout for row in made)])
+    _bind_results(f, e, [*changed, *used], [*carry, *found])
     _bind_results(f, e, *_unchanged_carries(f, e, changed, carries))
+
+
+def _source_of(body: Program, number: int, changed: Sequence[int]) -> int:
+    """The output that has a row of results. What a round was given is what the round before made of a carry: it is
+    stored by that one, so that the carry can be overwritten at once.
+    """
+    given = (k for k in changed if body.inputs[k] is body.outputs[number])
+    return next((k for k in given if isinstance(body.outputs[k], Symbol)), number)
+
+
+def _new_rows(f: Fuser, e: Equation, number: int) -> tuple[Layout, Layout]:
+    layout = f.new_layout(e.results[number].spec)
+    return layout, layout
+
+
+def _shifted_rows(f: Fuser, e: Equation, number: int, start: Any) -> tuple[Layout, Layout]:
+    """Where rounds store what they make of a carry, and where it is as the next one is given it: a row further, since
+    the first is given the start.
+    """
+    spec, is_reverse = e.results[number].spec, e.static["reverse"]
+    length, *shape = spec.shape
+    whole = f.new_layout(make_spec((length + 1, *shape), spec.dtype, spec.device))
+    first, later = replace(whole, shape=spec.shape), _Row(whole, spec.size // length).start_at(1)
+    if spec.size:
+        edge = length * (spec.size // length) if is_reverse else 0
+        f.put(start, Layout(whole.buffer, tuple(shape), whole.strides[1:], edge))
+    return (first, later) if is_reverse else (later, first)
 
 
 class _Row(NamedTuple):

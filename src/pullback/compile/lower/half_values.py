@@ -14,7 +14,7 @@ from ..vocabulary import half_dtype, is_half, value_dtype, words_of
 
 #: Words that return one of their arguments, up to its sign.
 SELECTING = frozenset((
-    "maximum", "minimum", "fmax", "fmin", "select", "relu", "positive", "negative", "abs", "stop_gradient", "constant",
+    "maximum", "minimum", "fmax", "fmin", "select", "relu", "positive", "negative", "abs", "stop_gradient",
 ))  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ...arrays.spec import spec_of
@@ -11,6 +12,7 @@ from ..loop_ir import (
     Host,
     Kernel,
     Layout,
+    Product,
     Step,
     Store,
     contiguous_layout,
@@ -42,6 +44,8 @@ def place_output(f: Fuser, number: int, x: Any) -> Buffer:
     buffer = Buffer("output", spec.size, spec.dtype, number)
     if not f.target.computes_in(spec.dtype):
         f.steps.append(copy_on_host(x if layout is None else layout, contiguous_layout(buffer, spec.shape)))
+    elif made is not None and layout is not None and layout.buffer.kind == "output":
+        f.add_store(made.step, made.line, made.axes, contiguous_layout(buffer, spec.shape))
     elif spec.size:
         step = f.new_kernel(spec.shape)
         axes: Axes = tuple(range(spec.ndim))
@@ -73,15 +77,40 @@ def write_donated_outputs(f: Fuser) -> None:
     """Results over donated inputs: by the kernel that computes them if it uses the input last, else by a copy."""
     for x, target in f.donated_stores:
         made = f.kernel_values[id(x)]
-        if is_last_use(f, target.buffer, made) and id(x) not in f.places:
+        if is_last_use(f, target.buffer, made):
             f.add_store(made.step, made.line, made.axes, target)
         else:
             f.final_copies.append((f.layout_of(x), target))
     for source, target in f.final_copies:
+        if _multiply_into(f, source, target):
+            continue
         if not f.target.computes_in(target.buffer.dtype):
             f.last.append(copy_on_host(source, target))
             continue
         f.last.append(_copy_kernel(source, target))
+
+
+def _multiply_into(f: Fuser, source: Layout, target: Layout) -> bool:
+    """Whether a product that was to be copied now writes to the target at once: nothing else uses its result, and from
+    then on nothing reads the target.
+    """
+    buffer = source.buffer
+    users = [i for i, s in enumerate(f.steps) if buffer in s.writes() or _may_read(s, buffer)]
+    if len(users) != 1 or buffer.kind != "arena" or not source.is_whole or any(buffer in s.writes() for s in f.first):
+        return False
+    (number,) = users
+    product = f.steps[number]
+    if not isinstance(product, Product) or product.out.buffer.dtype != target.buffer.dtype:
+        return False
+    later = [*f.steps[number:], *f.first, *f.last]
+    waits = any(b is target.buffer for x, _ in f.final_copies for b in (x.buffer,))
+    if waits or sum(x.buffer is buffer for x, _ in f.final_copies) != 1:
+        return False
+    if any(_may_read(s, target.buffer) or target.buffer in s.writes() for s in later):
+        return False
+    f.steps[number] = replace(product, out=replace(product.out, buffer=target.buffer))
+    f.places |= {key: replace(x, buffer=target.buffer) for key, x in f.places.items() if x.buffer is buffer}
+    return True
 
 
 def _copy_kernel(source: Layout, target: Layout) -> Kernel:

@@ -16,13 +16,13 @@ from .. import statics
 from ..contract.matrix_products import matmul
 from ..dispatch import apply, shape
 from ..elementwise import pointwise
-from ..families import general
+from ..families import general, is_complex
 from ..forms import Check, Expand
 from ..index.normalize import namespace_for
 from ..op import Op
 from ..reduce import reductions
 from ..shape import arrange, reshaping
-from .common import eps, identity_like
+from .common import eps, identity_like, real_dtype
 
 _ERRORS = {"gauge": GaugeError, "singular": SingularError}
 
@@ -101,7 +101,16 @@ def _differences(w: Any) -> Any:
 
 def divide_by_gaps(x: Any, w: Any, equal: Any) -> Any:
     """x_ij / (w_j - w_i), and zero where they are equal: vectors of equal values do not rotate into each other."""
-    return pointwise.divide(x, pointwise.where(equal, math.inf, _differences(w)))
+    return divide_unless(x, _differences(w), equal)
+
+
+def divide_unless(x: Any, y: Any, vanishes: Any) -> Any:
+    """x / y, and zero where a flag is set."""
+    if not is_complex(x) and not is_complex(y):
+        return pointwise.divide(x, pointwise.where(vanishes, math.inf, y))
+    # of complex numbers, CuPy's quotient by infinity is not a number
+    found = pointwise.divide(x, pointwise.where(vanishes, 1.0, y))
+    return pointwise.multiply(found, reshaping.astype(pointwise.logical_not(vanishes), real_dtype(found.dtype)))
 
 
 def are_all_distinct(equal: Any) -> bool:

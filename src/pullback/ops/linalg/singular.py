@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, overload
 
 import numpy as np
@@ -93,12 +92,16 @@ def _safe_reciprocal(x: Any, zero: Any) -> Any:
 
 
 def _pairwise_sums(f: _Factors) -> tuple[Any, Any]:
-    """s_i + s_j, infinite where both vanish, and the mask of those pairs."""
+    """s_i + s_j, and the mask of the pairs that both vanish."""
     sums = pointwise.add(reshaping.expand_dims(f.s, -1), reshaping.expand_dims(f.s, -2))
     if f.plain:
         return sums, False
     zero = pointwise.logical_and(reshaping.expand_dims(f.zero, -1), reshaping.expand_dims(f.zero, -2))
-    return pointwise.where(zero, math.inf, sums), zero
+    return sums, zero
+
+
+def _divide_by_sums(f: _Factors, x: Any, sums: Any, zero: Any) -> Any:
+    return pointwise.divide(x, sums) if f.plain else gauge.divide_unless(x, sums, zero)
 
 
 # A = U S V^H. With P = U^H A' V = H + K, Hermitian and antihermitian: s' = diag(H), and U' = U X + ..., V' = V Y + ...,
@@ -114,7 +117,7 @@ def _push(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
         bad = pointwise.logical_or(gauge.separates_equal(inner, f.equal, inner), depends_on_gauge(inner, zero, inner))
         inner = raise_where(inner, bad, gauge.split_error_text("svd"))
     difference = gauge.divide_by_gaps(common.hermitian_part(inner), f.s, f.equal)
-    joint = pointwise.divide(antihermitian_part(inner), sums)
+    joint = _divide_by_sums(f, antihermitian_part(inner), sums, zero)
     s_dot = gauge.average_over_equal(common.real_diagonal(inner), f.equal)
     u_dot = _push_vectors(f, f.u, f.beyond_u, pointwise.add(difference, joint), along, static["vectors"])
     v_dot = _push_vectors(f, f.v, f.beyond_v, pointwise.subtract(difference, joint), back, static["vectors"])
@@ -172,7 +175,8 @@ def _pull_inner(f: _Factors, u_bar: Any, s_bar: Any, v_bar: Any) -> Any:
     if is_complex(both) or not f.plain:
         both = raise_where(both, depends_on_gauge(both, f.equal, size), _TEXT)
         difference = raise_where(difference, depends_on_gauge(difference, zero, size), _TEXT)
-    inner = pointwise.add(gauge.divide_by_gaps(both, f.s, f.equal), pointwise.divide(difference, sums))
+    joint = _divide_by_sums(f, difference, sums, zero)
+    inner = pointwise.add(gauge.divide_by_gaps(both, f.s, f.equal), joint)
     if s_bar is None:
         return inner
     if f.plain:

@@ -20,6 +20,8 @@ from .roles import Measurement, Role, compare_each, direction_in_dtype, is_smoot
 
 #: What a refusal says of a function that the device's library lacks: no result is no wrong result.
 _REFUSALS = ("no such function", "CPU only", "arrays on the CPU")
+#: What is determined of results in whose factors a library chooses signs or phases.
+_DETERMINED: dict[str, Callable[..., Any]] = {**PHASE_INVARIANTS, "lift": lambda packed: _lifted_by(packed)}
 #: Ops whose purpose is to leave the device.
 _MOVES = ("to_device",)
 
@@ -98,9 +100,16 @@ def _determined(case: Case, outs: Any) -> list[Any]:
     """
     if is_smooth(case):
         outs = [x for x in as_results(outs) if x.dtype.kind not in "iub"]
-    if case.op is not None and case.op.name in PHASE_INVARIANTS:
-        outs = PHASE_INVARIANTS[case.op.name](*outs)
+    if case.op is not None and case.op.name in _DETERMINED:
+        outs = _DETERMINED[case.op.name](*as_results(outs))
     return list(as_results(outs))
+
+
+def _lifted_by(packed: Any) -> Any:
+    """W Z^H + rest of what `lift` returns, (W, Z, rest) side by side."""
+    count = (packed.shape[-1] - packed.shape[-2]) // 2
+    left, right, rest = packed[..., :count], packed[..., count : 2 * count], packed[..., 2 * count :]
+    return left @ right.swapaxes(-1, -2).conj() + rest
 
 
 def _moved(x: Any, device: str) -> Any:

@@ -27,6 +27,18 @@ def change_lines(kernel: Kernel, change: Callable[[KernelLine], KernelLine]) -> 
     return Kernel(kernel.extents, kernel.inner, list(known.values()), stores)
 
 
+def reorder_axes(kernel: Kernel, order: Sequence[int]) -> Kernel:
+    """A kernel without rows whose domain has its axes in another order."""
+
+    def change(line: KernelLine) -> KernelLine:
+        axes = frozenset(new for new, old in enumerate(order) if old in line.axes)
+        return replace(line, axes=axes, strides=tuple(line.strides[i] for i in order) if line.strides else ())
+
+    changed = change_lines(kernel, change)
+    stores = [replace(s, strides=tuple(s.strides[i] for i in order)) for s in changed.stores]
+    return Kernel(tuple(kernel.extents[i] for i in order), 0, changed.lines, stores)
+
+
 def prepare_lines(kernel: Kernel) -> Kernel:
     """A kernel whose folds, and stores that fold or have indices, take values of their own dtype, and whose numbers of
     elements are computed, not loaded.

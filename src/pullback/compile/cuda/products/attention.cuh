@@ -69,54 +69,87 @@ __device__ __forceinline__ void load_rows_(float* panel, const float* base, cons
   }
 }
 
-// The products of a warp group's rows with a piece: scores. Small parts come first, since tensor cores cut off what does
-// not fit when they add.
+// The rows of a warp group as instructions take them. All are in registers before the first instruction, which would
+// wait for those that are under way.
+template <class A> struct RowFragments {
+  unsigned high[A::W / 8][4], low[A::W / 8][4];
+  __device__ __forceinline__ void load(const float* panel) {
+    const int own = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+    #pragma unroll
+    for (int k = 0; k < A::W; k += 8)
+      #pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float x = panel[k / 32 * 32 * A::ROWS + A::Rows::place(own + e % 2 * 8, k % 32 + q + e / 2 * 4)];
+        split_tf32_<A::DIGITS>(x, high[k / 8][e], low[k / 8][e]);
+      }
+  }
+};
+
+// Begins products of rows with a piece: scores. Small parts come first, since tensor cores cut off what does not fit
+// when they add.
 template <class A>
-__device__ __forceinline__ void multiply_rows_(float (&sum)[4][4], const float* panel, const float* right) {
-  const int own = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, q = threadIdx.x % 4;
-  #pragma unroll
-  for (int last = A::DIGITS == 3 ? 0 : 1; last < 2; ++last)
+__device__ __forceinline__ void multiply_rows_(float (&sum)[4][4], const RowFragments<A>& rows, const float* right) {
+  begin_group_();
+  if constexpr (A::DIGITS == 3)
     #pragma unroll
     for (int k = 0; k < A::W; k += 8) {
-      const float *const from = panel + k / 32 * 32 * A::ROWS, *const high = right + k / 32 * 32 * A::PIECE;
-      unsigned ah[4], al[4];
-      #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        split_tf32_<A::DIGITS>(from[A::Rows::place(own + e % 2 * 8, k % 32 + q + e / 2 * 4)], ah[e], al[e]);
-      begin_group_();
-      if (last) {
-        if (k || A::DIGITS == 3) multiply_group_(sum, ah, high, k % 32, Adds<true>());
-        else multiply_group_(sum, ah, high, k % 32, Adds<false>());
-      } else {
-        if (k) multiply_group_(sum, al, high, k % 32, Adds<true>());
-        else multiply_group_(sum, al, high, k % 32, Adds<false>());
-        multiply_group_(sum, ah, high + A::SIZE, k % 32, Adds<true>());
-      }
+      const float* const high = right + k / 32 * 32 * A::PIECE;
+      if (k) multiply_group_(sum, rows.low[k / 8], high, k % 32, Adds<true>());
+      else multiply_group_(sum, rows.low[k / 8], high, k % 32, Adds<false>());
+      multiply_group_(sum, rows.high[k / 8], high + A::SIZE, k % 32, Adds<true>());
     }
-  end_group_(sum);
+  #pragma unroll
+  for (int k = 0; k < A::W; k += 8) {
+    const float* const high = right + k / 32 * 32 * A::PIECE;
+    if (k || A::DIGITS == 3) multiply_group_(sum, rows.high[k / 8], high, k % 32, Adds<true>());
+    else multiply_group_(sum, rows.high[k / 8], high, k % 32, Adds<false>());
+  }
+  send_group_();
 }
 
-// Scores times a turned piece.
+// Two products of rows in shared memory with pieces.
+template <class A>
+__device__ __forceinline__ void multiply_panels_(
+    float (&s)[4][4], const float* s_rows, const float* s_piece, float (&t)[4][4], const float* t_rows,
+    const float* t_piece) {
+  RowFragments<A> rows;
+  rows.load(s_rows);
+  multiply_rows_<A>(s, rows, s_piece);
+  // registers for both at once there are none
+  end_group_(s);
+  rows.load(t_rows);
+  multiply_rows_<A>(t, rows, t_piece);
+  end_group_(t);
+}
+
+// Adds scores times a turned piece to sums.
 template <class A>
 __device__ __forceinline__ void multiply_scores_(float (&sum)[A::W / 8][4], const float (&s)[4][4], const float* right) {
+  unsigned ah[4][4], al[4][4];
+  float part[A::W / 8][4];
   #pragma unroll
-  for (int last = A::DIGITS == 3 ? 0 : 1; last < 2; ++last)
+  for (int j = 0; j < 4; ++j)
+    #pragma unroll
+    for (int e = 0; e < 4; ++e) split_tf32_<A::DIGITS>(s[j][e % 2 * 2 + e / 2], ah[j][e], al[j][e]);
+  begin_group_();
+  if constexpr (A::DIGITS == 3)
     #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      unsigned ah[4], al[4];
-      #pragma unroll
-      for (int e = 0; e < 4; ++e) split_tf32_<A::DIGITS>(s[j][e % 2 * 2 + e / 2], ah[e], al[e]);
-      begin_group_();
-      if (last) {
-        if (j || A::DIGITS == 3) multiply_group_(sum, ah, right, 8 * j, Adds<true>());
-        else multiply_group_(sum, ah, right, 8 * j, Adds<false>());
-      } else {
-        if (j) multiply_group_(sum, al, right, 8 * j, Adds<true>());
-        else multiply_group_(sum, al, right, 8 * j, Adds<false>());
-        multiply_group_(sum, ah, right + A::SIZE, 8 * j, Adds<true>());
-      }
+      if (j) multiply_group_(part, al[j], right, 8 * j, Adds<true>());
+      else multiply_group_(part, al[j], right, 8 * j, Adds<false>());
+      multiply_group_(part, ah[j], right + A::SIZE, 8 * j, Adds<true>());
     }
-  end_group_(sum);
+  #pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    if (j || A::DIGITS == 3) multiply_group_(part, ah[j], right, 8 * j, Adds<true>());
+    else multiply_group_(part, ah[j], right, 8 * j, Adds<false>());
+  }
+  send_group_();
+  end_group_(part);
+  #pragma unroll
+  for (int j = 0; j < A::W / 8; ++j)
+    #pragma unroll
+    for (int e = 0; e < 4; ++e) sum[j][e] += part[j][e];
 }
 
 // Rows of results, whose sums are in registers.
@@ -182,6 +215,9 @@ __device__ __forceinline__ void attend_(
   AttendPiece<A> next_k, next_v;
   next_k.template load<A::S>(k, k_stride, 0);
   next_v.template load<A::S>(v, v_stride, 0);
+  RowFragments<A> rows;
+  __syncthreads();
+  rows.load(queries);
   float sum[A::W / 8][4] = {}, highest[2] = {-1.0f / 0.0f, -1.0f / 0.0f}, total[2] = {};
   #pragma unroll 1
   for (int at = 0; at < reach; at += A::PIECE) {
@@ -193,8 +229,9 @@ __device__ __forceinline__ void attend_(
       next_k.template load<A::S>(k, k_stride, at + A::PIECE);
       next_v.template load<A::S>(v, v_stride, at + A::PIECE);
     }
-    float s[4][4], part[A::W / 8][4];
-    multiply_rows_<A>(s, queries, keys);
+    float s[4][4];
+    multiply_rows_<A>(s, rows, keys);
+    end_group_(s);
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float found = -1.0f / 0.0f;
@@ -219,11 +256,7 @@ __device__ __forceinline__ void attend_(
       #pragma unroll
       for (int j = 0; j < A::W / 8; ++j) sum[j][2 * h] *= factor, sum[j][2 * h + 1] *= factor;
     }
-    multiply_scores_<A>(part, s, values);
-    #pragma unroll
-    for (int j = 0; j < A::W / 8; ++j)
-      #pragma unroll
-      for (int e = 0; e < 4; ++e) sum[j][e] += part[j][e];
+    multiply_scores_<A>(sum, s, values);
     __syncthreads();
   }
   float factor[2];
@@ -289,9 +322,8 @@ __device__ __forceinline__ void attend_back_queries_(
       next_k.template load<A::S>(k, k_stride, at + A::PIECE);
       next_v.template load<A::S>(v, v_stride, at + A::PIECE);
     }
-    float s[4][4], t[4][4], part[A::W / 8][4];
-    multiply_rows_<A>(s, queries, keys);
-    multiply_rows_<A>(t, bars, values);
+    float s[4][4], t[4][4];
+    multiply_panels_<A>(s, queries, keys, t, bars, values);
     #pragma unroll
     for (int j = 0; j < 4; ++j)
       #pragma unroll
@@ -299,11 +331,7 @@ __device__ __forceinline__ void attend_back_queries_(
         const int query = own + e / 2 * 8, key = at + 8 * j + 2 * lane + e % 2;
         s[j][e] = weigh_<A>(s[j][e] * scale, log[e / 2], query, key) * (t[j][e] - delta[e / 2]);
       }
-    multiply_scores_<A>(part, s, turned);
-    #pragma unroll
-    for (int j = 0; j < A::W / 8; ++j)
-      #pragma unroll
-      for (int e = 0; e < 4; ++e) sum[j][e] += part[j][e];
+    multiply_scores_<A>(sum, s, turned);
     __syncthreads();
   }
   store_rows_<A, A::T>(out, first, sum, scale);
@@ -338,9 +366,8 @@ __device__ __forceinline__ void attend_back_keys_(
       next_q.template load<A::T>(q, q_stride, at + A::PIECE);
       next_bar.template load<A::T>(bar, bar_stride, at + A::PIECE);
     }
-    float s[4][4], t[4][4], part[A::W / 8][4];
-    multiply_rows_<A>(s, keys, queries);
-    multiply_rows_<A>(t, values, bars);
+    float s[4][4], t[4][4];
+    multiply_panels_<A>(s, keys, queries, t, values, bars);
     #pragma unroll
     for (int j = 0; j < 4; ++j)
       #pragma unroll
@@ -350,16 +377,8 @@ __device__ __forceinline__ void attend_back_keys_(
         s[j][e] = weigh_<A>(s[j][e] * scale, inside ? logs[query] : 0.0f, query, key);
         t[j][e] = s[j][e] * (t[j][e] - (inside ? deltas[query] : 0.0f));
       }
-    multiply_scores_<A>(part, s, turned_bars);
-    #pragma unroll
-    for (int j = 0; j < A::W / 8; ++j)
-      #pragma unroll
-      for (int e = 0; e < 4; ++e) v_sum[j][e] += part[j][e];
-    multiply_scores_<A>(part, t, turned_queries);
-    #pragma unroll
-    for (int j = 0; j < A::W / 8; ++j)
-      #pragma unroll
-      for (int e = 0; e < 4; ++e) k_sum[j][e] += part[j][e];
+    multiply_scores_<A>(v_sum, s, turned_bars);
+    multiply_scores_<A>(k_sum, t, turned_queries);
     __syncthreads();
   }
   store_rows_<A, A::S>(k_out, first, k_sum, scale);

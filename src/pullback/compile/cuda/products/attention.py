@@ -11,6 +11,7 @@ import numpy as np
 from ....arrays.spec import Spec
 from ...loop_ir import Buffer, Host, Layout, Routine, row_major_strides
 from ..kernel.writer import FunctionLaunch
+from .choose import MULTIPROCESSORS
 
 #: Widths of rows whose sums fit into registers.
 WIDTHS = (32, 64)
@@ -65,17 +66,18 @@ class _Text:
         static = self.step.routine.static
         down = -(-rows // _ROWS)
         causal = "true" if static["is_causal"] else "false"
-        number = f"{down - 1} - (int)blockIdx.x / {count}" if heavy_last else f"(int)blockIdx.x / {count}"
+        total = down * count
+        number = f"{down - 1} - item / {count}" if heavy_last else f"item / {count}"
         scale = f"{np.float32(static['scale']).item()!r}f"
         text = [
             f"using A = AttendShape<{queries}, {keys}, {width}, {causal}, {self.digits}>;",
-            f"const int z = blockIdx.x % {count}, first = ({number}) * {_ROWS};",
+            f"const int item = {_item_text(total)}, z = item % {count}, first = ({number}) * {_ROWS};",
             "extern __shared__ GroupMemory groups[];",
             call.replace("HEAD", f"groups[0].v, first, {scale}") + ";",
         ]
         parts = 2 if self.digits == 3 else 1
         shared = 4 * width * (pieces * parts * _PIECE + panels * _ROWS)
-        found = self.launch(text, down * count)
+        found = self.launch(text, total)
         return replace(found, at_once=at_once, shared_bytes=shared)
 
     def launch(self, text: Sequence[str], blocks: int) -> FunctionLaunch:
@@ -84,6 +86,15 @@ class _Text:
         ]
         body = "\n  ".join(text)
         return FunctionLaunch(tuple(given), body, tuple(self.pointers), (blocks, 1, 1), (_THREADS, 1, 1))
+
+
+def _item_text(total: int) -> str:
+    """Which of `total` items a block has, of which the first take longest: if all run at once, two to a
+    multiprocessor, the longest with the shortest.
+    """
+    if not MULTIPROCESSORS < total <= 2 * MULTIPROCESSORS:
+        return "blockIdx.x"
+    return f"blockIdx.x < {MULTIPROCESSORS} ? blockIdx.x : {total + MULTIPROCESSORS - 1} - blockIdx.x"
 
 
 def _inputs_of(step: Host) -> tuple[Layout, Layout, Layout]:

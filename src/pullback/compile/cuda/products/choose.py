@@ -73,21 +73,31 @@ def panel_shape(product: Product) -> PanelShape:
     """
     rows, columns = product.out.shape[-2:]
     can_be_low = is_left_by_k(product)
+    across = 1 if columns <= 32 else 2
     if columns <= 32:
-        tall = PanelShape(2, 4, (4, 1))
-        is_enough = count_blocks(product, tall.rows, tall.columns) >= MULTIPROCESSORS
-        return tall if is_enough or not can_be_low else PanelShape(1, 4, (4, 1))
-    large, small = PanelShape(4, 4, (2, 2)), PanelShape(1, 4, (4, 2)) if can_be_low else PanelShape(2, 4, (2, 2))
-    is_full = -(-rows // large.rows) * large.rows <= 1.15 * rows
-    parts = max(1, product.depth // CUT_DEPTH)
-    return large if is_full and parts * count_blocks(product, large.rows, large.columns) >= MULTIPROCESSORS else small
+        shapes = [PanelShape(2, 4, (4, 1))]
+    else:
+        large = PanelShape(4, 4, (2, 2))
+        is_full = -(-rows // large.rows) * large.rows <= 1.15 * rows
+        parts = max(1, product.depth // CUT_DEPTH)
+        if is_full and parts * count_blocks(product, large.rows, large.columns) >= MULTIPROCESSORS:
+            return large
+        shapes = [] if can_be_low else [PanelShape(2, 4, (2, 2))]
+    if can_be_low:
+        shapes += [PanelShape(1, 4, (4, across)), PanelShape(1, 4, (2, across))]
+    return next((s for s in shapes if count_blocks(product, s.rows, s.columns) >= MULTIPROCESSORS), shapes[-1])
 
 
 def group_shape(product: Product) -> GroupShape | None:
-    """The shape for a product that keeps the machine busy with tiles of 128 rows; None if it is none of these."""
-    shape = GroupShape(32 if product.out.shape[-1] <= 32 else 64, 2)
-    is_large = count_multiplications(product) > SHARED_PRODUCT and product.left.buffer.dtype.name == "float32"
-    return shape if is_large and count_blocks(product, shape.rows, shape.columns) >= MULTIPROCESSORS else None
+    """The shape for a product of float32 with the most groups that leave a tile to all multiprocessors. The library has
+    better ones where there are too few tiles; what it cannot do is tried with the smallest.
+    """
+    if count_multiplications(product) <= SHARED_PRODUCT or product.left.buffer.dtype.name != "float32":
+        return None
+    columns = 32 if product.out.shape[-1] <= 32 else 64
+    shapes = [GroupShape(columns, groups) for groups in (3, 2, 1)]
+    enough = (s for s in shapes if count_blocks(product, s.rows, s.columns) >= MULTIPROCESSORS)
+    return next(enough, None if product.axes is None else shapes[-1])
 
 
 def tile_shape(product: Product) -> TileShape:

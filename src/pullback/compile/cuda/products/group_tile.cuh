@@ -95,38 +95,50 @@ __device__ __forceinline__ void group_tile_(
   };
   B ahead;
   float sum[COUNT][4] = {};
+  // of two places for the right piece, one is read while the other is filled
+  const auto high_of = [&](const int c) { return shared + c % 2 * T::PARTS * B::SIZE; };
+  const auto prepare = [&](const int c) {
+    if (c < CHUNKS) ahead.template store<T::DIGITS>(high_of(c), high_of(c) + B::SIZE);
+    if (c + 1 < CHUNKS) ahead.template load<S::K>(order(c + 1), right_at, from_right);
+    await_copies_<T::STAGES - 2>();
+    publish_();
+  };
   #pragma unroll
   for (int c = 0; c + 1 < T::STAGES; ++c) fetch(c);
   if (CHUNKS) ahead.template load<S::K>(order(0), right_at, from_right);
+  prepare(0);
   #pragma unroll 1
   for (int c = 0; c < CHUNKS; ++c) {
-    // of two places for the right piece, the other one is still read
-    float *const high = shared + c % 2 * T::PARTS * B::SIZE, *const low = high + B::SIZE;
-    ahead.template store<T::DIGITS>(high, low);
-    await_copies_<T::STAGES - 2>();
-    publish_();
     // all have what all copied, and are done with what is copied over next
     __syncthreads();
     fetch(c + T::STAGES - 1);
-    if (c + 1 < CHUNKS) ahead.template load<S::K>(order(c + 1), right_at, from_right);
-    const float* const panel = panels + c % T::STAGES * A::SIZE;
-    float part[COUNT][4];
+    const float *const panel = panels + c % T::STAGES * A::SIZE, *const high = high_of(c);
+    // all of a piece is in registers before the first instruction, which would wait for those that are under way
+    unsigned ah[T::CHUNK / 8][4], al[T::CHUNK / 8][4];
     #pragma unroll
-    for (int k = 0; k < T::CHUNK; k += 8) {
-      unsigned ah[4], al[4];
+    for (int k = 0; k < T::CHUNK; k += 8)
       #pragma unroll
       for (int e = 0; e < 4; ++e)
-        split_tf32_<T::DIGITS>(panel[A::place(own_row + g + e % 2 * 8, k + q + e / 2 * 4)], ah[e], al[e]);
-      begin_group_();
-      if constexpr (T::DIGITS == 3) {
-        if (k) multiply_group_(part, al, high, k, Adds<true>());
-        else multiply_group_(part, al, high, k, Adds<false>());
-        multiply_group_(part, ah, low, k, Adds<true>());
-        multiply_group_(part, ah, high, k, Adds<true>());
-      } else {
-        multiply_group_(sum, ah, high, k, Adds<true>());
+        split_tf32_<T::DIGITS>(panel[A::place(own_row + g + e % 2 * 8, k + q + e / 2 * 4)], ah[k / 8][e], al[k / 8][e]);
+    float part[COUNT][4];
+    begin_group_();
+    if constexpr (T::DIGITS == 3) {
+      multiply_group_(part, al[0], high, 0, Adds<false>());
+      multiply_group_(part, ah[0], high + B::SIZE, 0, Adds<true>());
+      #pragma unroll
+      for (int k = 8; k < T::CHUNK; k += 8) {
+        multiply_group_(part, al[k / 8], high, k, Adds<true>());
+        multiply_group_(part, ah[k / 8], high + B::SIZE, k, Adds<true>());
       }
+      // the largest come last: what does not fit is cut off when tensor cores add
+      #pragma unroll
+      for (int k = 0; k < T::CHUNK; k += 8) multiply_group_(part, ah[k / 8], high, k, Adds<true>());
+    } else {
+      #pragma unroll
+      for (int k = 0; k < T::CHUNK; k += 8) multiply_group_(sum, ah[k / 8], high, k, Adds<true>());
     }
+    send_group_();
+    prepare(c + 1);
     if constexpr (T::DIGITS == 3) {
       end_group_(part);
       #pragma unroll

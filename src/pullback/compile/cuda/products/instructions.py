@@ -75,8 +75,9 @@ def tiles_text() -> str:
 
 def _group_instructions() -> str:
     """Four warps multiply 64 rows and 8 numbers along K, in registers, with 8 by N in shared memory, which lies as
-    `right_place_` has it. That goes on while the threads do: `begin_group_` comes after registers are written, and
-    `end_group_` waits for the sums. Without `ADDS` these begin. Other machines do the same warp by warp.
+    `right_place_` has it. That goes on while the threads do: `begin_group_` comes after registers are written,
+    `send_group_` after the last instruction, and `end_group_` waits for the sums. Without `ADDS` these begin. Other
+    machines do the same warp by warp.
     """
     instructions = "\n".join(_multiply_text(n, adds) for n in GROUP_COLUMNS for adds in (False, True))
     ends = "\n".join(_end_text(n) for n in GROUP_COLUMNS)
@@ -86,6 +87,7 @@ template <bool> struct Adds {{}};
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 __device__ __forceinline__ void publish_() {{ asm volatile("fence.proxy.async;" ::: "memory"); }}
 __device__ __forceinline__ void begin_group_() {{ asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }}
+__device__ __forceinline__ void send_group_() {{ asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }}
 __device__ __forceinline__ unsigned long long right_at_(const float* panel, const int k) {{
   // rows of 128 bytes, whose sixteenths change places within eight rows, which are 1024 bytes apart
   const unsigned place = (unsigned)__cvta_generic_to_shared(panel) + 4 * k;
@@ -96,6 +98,7 @@ __device__ __forceinline__ unsigned long long right_at_(const float* panel, cons
 #else
 __device__ __forceinline__ void publish_() {{}}
 __device__ __forceinline__ void begin_group_() {{}}
+__device__ __forceinline__ void send_group_() {{}}
 template <int COUNT> __device__ __forceinline__ void end_group_(float (&)[COUNT][4]) {{}}
 template <int COUNT, bool ADDS> __device__ __forceinline__ void multiply_group_(
     float (&sum)[COUNT][4], const unsigned (&a)[4], const float* panel, const int k, Adds<ADDS>) {{
@@ -134,6 +137,5 @@ def _multiply_text(columns: int, adds: bool) -> str:
 def _end_text(columns: int) -> str:
     # what reads the sums must come after
     return f"""__device__ __forceinline__ void end_group_(float (&sum)[{columns // 8}][4]) {{
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
   asm volatile("wgmma.wait_group.sync.aligned 0;" : {_sums(columns, "+f")} :: "memory");
 }}"""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ...loop_ir import Buffer, Kernel, KernelLine, Layout, Product, load_line, product_operands, row_major_strides
 from ...vocabulary import is_float8, value_dtype
-from ..kernel.rewrites import change_lines
+from ..kernel.rewrites import change_lines, reorder_axes
 from .choose import CUT_DEPTH, MULTIPROCESSORS, count_blocks, tile_shape
 from .tile import Tail, add_lines
 
@@ -75,7 +75,9 @@ def split_product(product: Product, tail: Tail, parts: int) -> tuple[Product, Ke
     loads = [load_line(buffer, tail.load.strides, i * size) for i in range(parts)]
     total = _sum_pairs(loads)
     kernel = change_lines(tail.kernel, lambda line: total if line is tail.load else line)
-    return piece, Kernel(kernel.extents, 0, [*_lines_of(total), *kernel.lines], kernel.stores)
+    whole = Kernel(kernel.extents, 0, [*_lines_of(total), *kernel.lines], kernel.stores)
+    # the parts are most of what is read: in the order in which they lie
+    return piece, reorder_axes(whole, sorted(range(len(kernel.extents)), key=lambda i: -tail.load.strides[i]))
 
 
 def _sum_pairs(lines: list[KernelLine]) -> KernelLine:

@@ -223,7 +223,7 @@ def render_tile(
     if isinstance(shape, GroupShape):
         text += ["extern __shared__ GroupMemory groups[];", f"{call}(blockIdx.x, groups[0].v, {operands}, store);"]
         found = writer.finish(text, (blocks, 1), (shape.threads, 1))
-        return replace(found, at_once=2, shared_bytes=shape.count_shared_bytes(digits))
+        return replace(found, at_once=1, shared_bytes=shape.count_shared_bytes(digits))
     text += [
         f"__shared__ __align__(16) {element} shared[{shape.shared_elements}];",
         f"{call}(blockIdx.x, shared, {operands}, store);",

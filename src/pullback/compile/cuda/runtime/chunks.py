@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...loop_ir import Buffer, Layout, Loop, Steps
+from ..launch_plan import window_stride
 from .addresses import Addresses
 from .driver import Driver
 
@@ -21,7 +23,8 @@ class Row:
     is_made: bool
 
     @property
-    def nbytes(self) -> int:
+    def stride(self) -> int:
+        """The bytes from the row of a round to that of the next."""
         return self.by * self.buffer.dtype.itemsize
 
 
@@ -32,33 +35,37 @@ def find_rows(loop: Loop, program: Steps) -> list[Row]:
     return [row for row in (*taken, *made) if row.by]
 
 
-@dataclass(frozen=True, slots=True)
-class RowCopy:
-    """So many bytes, from and to addresses that advance from chunk to chunk."""
+class Rows(NamedTuple):
+    """Where rows are: the address of the first, the bytes to the next, and to the first of the next chunk."""
 
-    source: int
-    source_step: int
-    target: int
-    target_step: int
+    start: int
+    stride: int
+    step: int
+
+
+class RowCopy(NamedTuple):
+    """So many rows of some bytes."""
+
+    source: Rows
+    target: Rows
+    rows: int
     nbytes: int
-
-    def turned(self) -> RowCopy:
-        return replace(
-            self, source=self.target, source_step=self.target_step, target=self.source, target_step=self.source_step
-        )
 
 
 def copy_rows(row: Row, window: int, loop: Loop, rounds: int, at: Addresses) -> RowCopy:
-    """The rows of a chunk of so many rounds to its window; the last ones first, if the loop goes backwards."""
-    step = rounds * row.nbytes
-    if not loop.reverse:
-        return RowCopy(at.start_of(row.layout), step, window, 0, step)
-    return RowCopy(at.start_of(row.layout, (loop.rounds - rounds) * row.by), -step, window, 0, step)
+    """The rows of a chunk of so many rounds, to its window or from it; the last ones first in a loop that goes back."""
+    step = rounds * row.stride
+    first = (loop.rounds - rounds) * row.by if loop.reverse else 0
+    outside = Rows(at.start_of(row.layout, first), row.stride, -step if loop.reverse else step)
+    inside = Rows(window, window_stride(row.buffer), 0)
+    return RowCopy(*((inside, outside) if row.is_made else (outside, inside)), rounds, row.buffer.nbytes)
 
 
 def add_copy(driver: Driver, copy: RowCopy, counter: int, stream: int) -> None:
     """A copy of the rows of the chunk whose number is at an address."""
-    blocks = max(1, min(_MAX_BLOCKS, -(-copy.nbytes // (_THREADS * _BYTES))))
-    given = (copy.source, copy.source_step, copy.target, copy.target_step, copy.nbytes, counter)
-    pointers = [x % (1 << 64) for x in given]
+    count, nbytes = copy.rows, copy.nbytes
+    if copy.source.stride == copy.target.stride == nbytes:
+        count, nbytes = 1, count * nbytes
+    blocks = max(1, min(_MAX_BLOCKS, -(-count * nbytes // (_THREADS * _BYTES))))
+    pointers = [x % (1 << 64) for x in (*copy.source, *copy.target, count, nbytes, counter)]
     driver.launch(driver.find_setter("copy_rows"), (blocks, 1, 1), (_THREADS, 1, 1), 0, pointers, stream)

@@ -34,17 +34,22 @@ extern "C" __global__ void set_count(unsigned long long condition, long long* nu
   *number = first ? 0 : *number + 1;
   cudaGraphSetConditional(condition, *number < (long long)count);
 }
-template <class T> __device__ void copy_(const char* from, char* to, unsigned long long bytes) {
-  const unsigned long long first = blockIdx.x * 256ull + threadIdx.x, by = gridDim.x * 256ull;
-  for (unsigned long long i = first; i < bytes / sizeof(T); i += by) ((T*)to)[i] = ((const T*)from)[i];
+struct Rows { char* start; long long stride; };
+template <class T>
+__device__ void copy_(const Rows from, const Rows to, unsigned long long rows, unsigned long long bytes) {
+  const unsigned long long each = bytes / sizeof(T), by = gridDim.x * 256ull;
+  for (unsigned long long i = blockIdx.x * 256ull + threadIdx.x; i < rows * each; i += by)
+    ((T*)(to.start + i / each * to.stride))[i % each] = ((const T*)(from.start + i / each * from.stride))[i % each];
 }
-extern "C" __global__ void copy_rows(const char* from, long long from_step, char* to, long long to_step,
+extern "C" __global__ void copy_rows(char* from, long long from_stride, long long from_step, char* to,
+                                     long long to_stride, long long to_step, unsigned long long rows,
                                      unsigned long long bytes, const long long* number) {
-  from += *number * from_step, to += *number * to_step;
-  const unsigned long long all = (unsigned long long)from | (unsigned long long)to | bytes;
-  if (all % 16 == 0) copy_<uint4>(from, to, bytes);
-  else if (all % 4 == 0) copy_<unsigned>(from, to, bytes);
-  else copy_<char>(from, to, bytes);
+  const Rows source = {from + *number * from_step, from_stride}, target = {to + *number * to_step, to_stride};
+  const unsigned long long places = (unsigned long long)source.start | (unsigned long long)target.start;
+  const unsigned long long all = places | bytes | (unsigned long long)from_stride | (unsigned long long)to_stride;
+  if (all % 16 == 0) copy_<uint4>(source, target, rows, bytes);
+  else if (all % 4 == 0) copy_<unsigned>(source, target, rows, bytes);
+  else copy_<char>(source, target, rows, bytes);
 }
 """
 _NAMES = ("set_while", "set_branch", "set_count", "copy_rows")

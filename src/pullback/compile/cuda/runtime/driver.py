@@ -169,6 +169,12 @@ class LaunchNode(NamedTuple):
 _OWN_ARCHITECTURES = {"sm_90": "sm_90a"}
 
 
+class _OfThread(threading.local):
+    """Whether a thread has made the device's context its own."""
+
+    has_context = False
+
+
 class CudaDriver:
     """The `Driver` of a machine with CUDA: its library by ctypes, and CuPy for memory, streams and NVRTC."""
 
@@ -177,7 +183,7 @@ class CudaDriver:
 
         self.cupy, self.device = cupy, device
         # calls that only put work in a queue keep the GIL: they are over sooner than it could be taken again
-        self.quick, self.slow = ctypes.PyDLL(LIBRARY), ctypes.CDLL(LIBRARY)
+        self._quick, self._slow, self._thread = ctypes.PyDLL(LIBRARY), ctypes.CDLL(LIBRARY), _OfThread()
         with cupy.cuda.Device(device):
             cupy.cuda.runtime.free(0)  # makes the device's context
             facts = cupy.cuda.runtime.getDeviceProperties(device)
@@ -199,6 +205,20 @@ class CudaDriver:
         self.conditional = ConditionalNodes(self)
         self.why_no_condition, self.find_setter = self.conditional.why_not, self.conditional.find_setter
         self.new_condition, self.add_conditional = self.conditional.new_condition, self.conditional.add
+
+    @property
+    def quick(self) -> Any:
+        return self._quick if self._thread.has_context else self._enter(self._quick)
+
+    @property
+    def slow(self) -> Any:
+        return self._slow if self._thread.has_context else self._enter(self._slow)
+
+    def _enter(self, library: Any) -> Any:
+        """The library for a thread that has called nothing yet: the driver, unlike CuPy, knows no device there."""
+        self.use_device()
+        self._thread.has_context = True
+        return library
 
     def check(self, status: int) -> None:
         if status:

@@ -22,6 +22,7 @@ from ..launch_plan import (
     LibraryProduct,
     NestedPlans,
     count_launches,
+    window_stride,
 )
 from .addresses import Addresses
 from .chunks import add_copy, copy_rows, find_rows
@@ -166,11 +167,11 @@ class PlanIssuer:
                     add_copy(self.driver, copy, counter, stream)
             for i in range(chunks.rounds):
                 number = chunks.rounds - 1 - i if loop.reverse else i
-                places = {row.buffer: window + number * row.nbytes for row, window in rows}
+                places = {row.buffer: window + number * window_stride(row.buffer) for row, window in rows}
                 self.run(plan, program, at.inside(loop, program, steps.nested).with_places(places), stream)
             for copy, (row, _) in zip(copies, rows, strict=True):
                 if row.is_made:
-                    add_copy(self.driver, copy.turned(), counter, stream)
+                    add_copy(self.driver, copy, counter, stream)
 
         add_count(self.driver, run_chunk, counter, chunks.count, stream)
         self._iterate(action, steps, at, stream, chunks.rounds * chunks.count)

@@ -21,6 +21,8 @@ from .memory import out_of_memory
 
 #: The bytes of one ring and of all, and of the largest array that is used again.
 RING_BYTES, ALL_BYTES, MAX_ARRAY_BYTES = 32 << 20, 256 << 20, 4 << 20
+#: Of larger arrays, which compiled programs return: this part of a device's memory in all, and half of it in one ring.
+LARGE_SHARE = 64
 _MAX_ENTRIES, _MAX_STREAMS = 1024, 8
 #: CuPy's number of the default stream that each thread has for itself: not one stream, but many.
 _PER_THREAD = 2
@@ -67,12 +69,24 @@ class _Ring:
 
 
 class ResultArrays:
-    """Where arrays of one shape and dtype come from, on the current device; `limit`: how many are held at most."""
+    """Where arrays of one shape and dtype come from, on the current device; `limit`: how many are held at most, and
+    `large_bytes` of those that are large.
+    """
 
-    def __init__(self, cupy: Any, shape: tuple[int, ...], dtype: Any, nbytes: int, limit: int = _MAX_ENTRIES) -> None:
+    def __init__(
+        self,
+        cupy: Any,
+        shape: tuple[int, ...],
+        dtype: Any,
+        nbytes: int,
+        limit: int = _MAX_ENTRIES,
+        large_bytes: int = 0,
+    ) -> None:
         self._new, self._shape, self._dtype, self._nbytes = cupy.ndarray, shape, dtype, nbytes
-        small = _COUNTS_REFERENCES and nbytes <= MAX_ARRAY_BYTES
-        self._limit = min(limit, RING_BYTES // max(nbytes, 1)) if small else 0
+        is_small = nbytes <= MAX_ARRAY_BYTES
+        self._held, self._most = (_held, ALL_BYTES) if is_small else (_held_large, large_bytes)
+        room = RING_BYTES if is_small else large_bytes // 2
+        self._limit = min(limit, room // max(nbytes, 1)) if _COUNTS_REFERENCES else 0
         self._rings: dict[int, _Ring] = {}
         self._lock = threading.Lock()
         self._alone = (0, 0, 0)
@@ -83,8 +97,10 @@ class ResultArrays:
         if ring is None:
             return self.take_new(stream)
         with self._lock:  # what is found is in use before another thread looks for one
+            if ring.passes != passes.count:
+                ring.passes, ring.place = passes.count, 0
             entries, place = ring.entries, ring.place
-            if ring.passes == passes.count and place < len(entries):
+            if place < len(entries):
                 # the common case: nothing refers to the next one, counted as `_count_references` does
                 array, pointer, memory, address = entries[place]
                 own, of_pointer, of_memory = self._alone
@@ -103,8 +119,6 @@ class ResultArrays:
         """The next array that is not in use. One that is kept is passed over; where two are, or the first of a new
         round, there is room for a new one.
         """
-        if ring.passes != passes.count:
-            ring.passes, ring.place = passes.count, 0
         entries, place = ring.entries, ring.place
         for i in (place, place + 1) if place < len(entries) else (0,):
             if i < len(entries):
@@ -168,7 +182,7 @@ class ResultArrays:
                 ring.place = ring.place if ring.place < len(entries) else 0
                 entries[ring.place] = entry
             ring.place += 1
-            is_too_much = _held.add(self._nbytes) > ALL_BYTES
+            is_too_much = self._held.add(self._nbytes) > self._most
         if is_too_much:
             release_idle()
 
@@ -194,13 +208,19 @@ class _Held:
 
 
 _holders: weakref.WeakSet[Holder] = weakref.WeakSet()
-_held = _Held()
+_held, _held_large = _Held(), _Held()
 note_holder = _holders.add
+
+
+def large_bytes_of(cupy: Any, device: int) -> int:
+    """How many bytes of large arrays are held on a device."""
+    with cupy.cuda.Device(device):
+        return int(cupy.cuda.runtime.memGetInfo()[1]) // LARGE_SHARE
 
 
 def release_idle() -> None:
     """Empty all rings: what is not in use goes back to CuPy's pool."""
-    _held.total = 0
+    _held.total = _held_large.total = 0
     for holder in list(_holders):
         holder.release()
 

@@ -22,7 +22,7 @@ from .driver import Driver, find_driver
 from .issue import Part, PlanIssuer, describe_launches, is_conditional, take_choices, walk_actions, why_on_host
 from .memory import ALIGNMENT, note_holder, out_of_memory, overlap, upload
 from .movable import MovableGraph
-from .recycling import ResultArrays
+from .recycling import ResultArrays, large_bytes_of
 from .repeated_call import RepeatedCall, Round
 from .short_plans import PreparedLaunches, find_short_plan
 from .status import STATUSES
@@ -75,7 +75,8 @@ class CudaRunner:
         self.uses_library = any(isinstance(x, LibraryProduct) for x in walk_actions(plan))
         new = [s for i, s in enumerate(outs) if i not in self.donated]
         held = _HELD_RESULTS if self.donated or self.short_plan is None else _HELD_RESULTS_OF_SHORT_PLANS
-        self.results = [ResultArrays(cupy, s.shape, s.dtype, s.nbytes, held) for s in new]
+        large = large_bytes_of(cupy, self.device_id)
+        self.results = [ResultArrays(cupy, s.shape, s.dtype, s.nbytes, held, large) for s in new]
         self.holds_results = all(each.holds for each in self.results)
         self.result_bytes = sum(s.nbytes for s in new)
         self.current_stream, self.launch_graph = cupy.cuda.get_current_stream, self.driver.launch_graph
@@ -90,6 +91,9 @@ class CudaRunner:
         self.is_one_graph = bool(plan.actions) and not any(why_on_host(x, self.driver) for x in plan.actions)
         # a condition belongs to the graph that it was made for
         self.can_update = self.is_one_graph and not any(map(is_conditional, walk_actions(plan)))
+        # a loop of many rounds takes longer to launch one by one than to be recorded; the library is set up by a call
+        has_chunks = any(isinstance(x, NestedPlans) and x.chunks is not None for x in walk_actions(plan))
+        self.is_long = self.is_one_graph and has_chunks and not self.uses_library
         self.lock = threading.RLock()
         self.streams: dict[Any, StreamMemory] = {}
         counts = iter(range(len(outs)))
@@ -323,7 +327,7 @@ class StreamMemory:
 
     def find_parts(self, runner: CudaRunner, key: tuple[int, ...], at: Addresses) -> list[Part] | None:
         """Graphs for addresses that have none yet. Those seen before get their own; new ones the floating graph, which
-        is made at the second of them. None if launches are to be issued one by one.
+        is made at the second of them, or at the first of a long loop. None if launches are to be issued one by one.
         """
         if key in self.seen:
             return self.record(runner, key, at)
@@ -331,7 +335,7 @@ class StreamMemory:
         if len(self.seen) >= 4 * runner.max_graphs:
             del self.seen[next(iter(self.seen))]
         self.seen[key] = None
-        if is_first or not runner.is_one_graph:
+        if (is_first and not runner.is_long) or not runner.is_one_graph:
             return None
         if self.movable is None:
             with runner.lock:  # another stream may record meanwhile
@@ -341,7 +345,7 @@ class StreamMemory:
             self.floating = key
             return parts
         if self.floating is None or not self.movable.move(key):
-            return None
+            return self.record(runner, key, at) if runner.is_long else None
         self.graphs[key] = self.graphs.pop(self.floating)
         self.floating = key
         return self.graphs[key]
