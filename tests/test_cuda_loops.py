@@ -388,6 +388,20 @@ def test_a_memory_budget_counts_scratch_memory(gpu):
         pb.jit(f, memory_budget=peak - scratch).lower(*given).memory()
 
 
+def test_windows_of_chunks_count(gpu, large, monkeypatch):
+    cupy, _ = gpu
+    f, given = recur, cupy.asarray(ROWS)
+    whole = pb.jit(f).lower(given).memory().peak
+    monkeypatch.setattr(render, "MAX_UNROLLED", 8)
+    monkeypatch.setattr(render, "CHUNK_LAUNCHES", 5)
+    form = pb.jit(f).lower(given)
+    form.code.run([given])
+    assert form.memory().peak > whole + ROWS[0].nbytes
+    assert form.code.held_bytes() >= form.memory().arena
+    with pytest.raises(pb.errors.MemoryBudgetError):
+        pb.jit(f, memory_budget=whole).lower(given).memory()
+
+
 def test_functions_of_cupy_get_a_copy_and_operators_a_tensor(gpu):
     cupy, _ = gpu
     x = pb.tensor(cupy.asarray(X))
