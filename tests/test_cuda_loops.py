@@ -165,6 +165,62 @@ def test_long_scans_are_chunks(gpu, large, monkeypatch, name):
     assert "(it comes to" in text or name == "in a loop"
 
 
+def scan(step, start, xs):
+    return pb.scan(step, start, xs)
+
+
+WHOLE = np.arange(20).reshape(5, 4)
+FIVE = np.random.default_rng(3).standard_normal((5, 4))
+KINDS = {
+    "a number": (lambda a: pb.while_loop(lambda c: c < 100, lambda c: c * 3 + 1, a), np.array(2.0)),
+    "integers": (lambda a: scan(lambda c, r: (c * 3 + r, c // 2), a[0], a), WHOLE),
+    "booleans": (lambda a: scan(lambda c, r: (pb.logical_xor(c, r), pb.any(c)), a[0], a), WHOLE % 3 == 0),
+    "complex": (lambda a: scan(lambda c, r: (c * r, c + 1), a[0], a), FIVE + 1j),
+    "an empty carry": (lambda a: scan(lambda c, r: (c * 2, pb.sum(r) + pb.sum(c)), a[0, :0], a), FIVE),
+    "no rounds": (lambda a: scan(lambda c, r: (c * r, c), a[0], a[:0]), FIVE),
+    "several carries": (
+        lambda a: scan(
+            lambda c, r: ((c[0] + 1, c[1] @ a[:4] + r, c[2] | (r > 0)), (c[0], c[2])), (0, a[0], a[1] > 0), a
+        ),
+        FIVE,
+    ),
+    "branches": (
+        pb.grad(
+            lambda a: pb.sum(
+                scan(
+                    lambda c, r: pb.cond(
+                        pb.sum(r) > 0, lambda c: (pb.tanh(c @ a[:4]) + r, pb.sum(c)), lambda c: (c * r, pb.sum(r)), c
+                    ),
+                    a[0],
+                    a,
+                )[0]
+                ** 2
+            )
+        ),
+        FIVE,
+    ),
+    "indices": (
+        pb.grad(lambda a: pb.sum(scan(lambda c, j: (pb.tanh(c) + a[j], c[0]), a[0], WHOLE[:, 1] % 5)[0] ** 2)),
+        FIVE,
+    ),
+}
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("mode", ["one launch", "nodes", "chunks"])
+def test_loops_of_every_kind(gpu, monkeypatch, name, mode):
+    (cupy, _), (f, x) = gpu, KINDS[name]
+    if mode != "one launch":
+        monkeypatch.setattr(small_loops, "MAX_LAUNCHES", 0)
+    if mode == "chunks":
+        monkeypatch.setattr(render, "MAX_UNROLLED", 4)
+        monkeypatch.setattr(render, "CHUNK_LAUNCHES", 3)
+    compiled, wanted, given = pb.jit(f), f(x), cupy.asarray(x)
+    for _ in range(3):
+        agree(compiled(given), wanted)
+
+
 def test_products_in_small_loops(gpu):
     cupy, driver = gpu
     for f in (lambda x: recur(x), pb.grad(lambda x: pb.sum(recur(x)[0] ** 2))):
@@ -330,6 +386,20 @@ def test_a_memory_budget_counts_scratch_memory(gpu):
     assert pb.jit(f, memory_budget=peak).lower(*given).memory().peak <= peak
     with pytest.raises(pb.errors.MemoryBudgetError, match="the least that was reached"):
         pb.jit(f, memory_budget=peak - scratch).lower(*given).memory()
+
+
+def test_windows_of_chunks_count(gpu, large, monkeypatch):
+    cupy, _ = gpu
+    f, given = recur, cupy.asarray(ROWS)
+    whole = pb.jit(f).lower(given).memory().peak
+    monkeypatch.setattr(render, "MAX_UNROLLED", 8)
+    monkeypatch.setattr(render, "CHUNK_LAUNCHES", 5)
+    form = pb.jit(f).lower(given)
+    form.code.run([given])
+    assert form.memory().peak > whole + ROWS[0].nbytes
+    assert form.code.held_bytes() >= form.memory().arena
+    with pytest.raises(pb.errors.MemoryBudgetError):
+        pb.jit(f, memory_budget=whole).lower(given).memory()
 
 
 def test_functions_of_cupy_get_a_copy_and_operators_a_tensor(gpu):
