@@ -31,7 +31,7 @@ from pullback.compile.cpu.runner import CpuRunner
 from pullback.compile.cpu.runtime import link
 from pullback.compile.reference.checked_runner import CheckedRunner
 from pullback.compile.schedule import arena
-from pullback.compile.stage.arguments import flatten_into, plan_arguments, static_key
+from pullback.compile.stage.arguments import make_flattener, static_key
 from pullback.compile.stage.fingerprint import fingerprint
 from pullback.compile.stage.locations import (
     MISSING,
@@ -149,23 +149,23 @@ class _Array(np.ndarray[Any, Any]):
 
 
 def _arguments_by_plan() -> None:
-    """A plan takes apart what it was made for, as the tree package would, and nothing else."""
+    """A flattener takes apart what it was made for, as the tree package would, and nothing else."""
     a, b = np.ones(2), np.zeros(3)
     trees: list[tuple[Any, ...]] = [
         (a,), (a, b), ([a, b],), ((a, b),), (_Point(a, b),), ({"x": a, "y": b},), ({"y": b, "x": a},), ({"x": a},),
         (a, None), (a, ()), (a, []), (a, {}), (a, [b]), (a, (b,)), (a, {"x": [None, b]}), (a, {"x": [b]}),
     ]  # fmt: skip
     for one, other in itertools.product(range(len(trees)), repeat=2):
-        plan, leaves = plan_arguments(trees[one]), []  # type: ignore[var-annotated]
-        assert plan is not None
-        fits = flatten_into(trees[other], plan, leaves)
+        flattener = make_flattener(trees[one])
+        assert flattener is not None
+        leaves = flattener(trees[other])
         if one == other:
-            assert fits
+            assert leaves is not None
             assert [id(x) for x in leaves] == [id(x) for x in flatten(trees[one])[0]]
         else:  # what is taken for an array, native code refuses
-            assert not fits or any(type(x) is not np.ndarray for x in leaves), (trees[one], trees[other])
+            assert leaves is None or any(type(x) is not np.ndarray for x in leaves), (trees[one], trees[other])
     for strange in (_Odd((a,)), types.SimpleNamespace(_fields=("x",), x=a), {1: a, "x": b}, 1.0, _Array(2)):
-        assert plan_arguments((a, strange)) is None
+        assert make_flattener((a, strange)) is None
 
 
 def _static_arguments() -> None:

@@ -24,7 +24,7 @@ CHOSEN = (
     "compile.legality _overwriting_problems: operand dropped: as_long",
     "compile.stage.closure_walk _ClosureWalk.module_contents: left out: found.append(value)",
     "compile.stage.trace _flatten_or_wrap: comparison: tree is MISSING",
-    "compile.stage.arguments flatten_into: comparison: type(x) is not plan.kind",
+    "compile.stage.arguments _FlattenerText.add: negated: _is_leaf(x)",
     "compile.stage.locations SlotLocation.put: left out: self.slot.__delete__(self.thing)",
     "compile.cpu.kernel.render kernel_key: entry forgotten: numbers[id(s.line)]",
     "compile.cpu.kernel.index_access _check_index: left out: _note_out_of_range(builder, inside)",

@@ -45,6 +45,8 @@ from .small_loops import render_small_loop
 
 #: What the text of a function calls that `tiles_text` has.
 _USES_TILES = re.compile(r"_tile_<|attend_|sum_rows_<")
+#: Attention is computed at float32 accuracy whatever products are asked for: its tf32 form was wrong on a Hopper GPU.
+_ATTENTION_DIGITS = 3
 #: Where buffers of the scratch area start.
 SCRATCH_ALIGNMENT = 256
 #: The most ways that are tried to do several steps side by side.
@@ -102,7 +104,7 @@ class _Module:
         """An op that has a routine is done by launches, any other one by CuPy."""
         if step.routine is not None and is_attention(step.routine):
             if _has_aligned_rows(step, alignments):
-                return self._launch_all(render_attention(step, self.digits), shifts)
+                return self._launch_all(render_attention(step, _ATTENTION_DIGITS), shifts)
         elif (solved := render_routine(step)) is not None:
             return [self._launch(solved, shifts)]
         return [HostCall(step)]
