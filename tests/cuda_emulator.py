@@ -111,7 +111,7 @@ class _Run:
         self.library, self.waits = load_module(code.text)
         self.scratch = aligned_copy(np.full(code.plan.scratch_bytes + 1, 0xFF, np.uint8))
         self.status = np.zeros(len(code.sites) + 1, np.int32)
-        self.constants, self.counter = {}, np.zeros(1, np.uint32)
+        self.constants = {}
 
     def plan(self, plan, memory, arena, nested):
         for action in plan.actions:
@@ -121,8 +121,6 @@ class _Run:
         """The flat array of a buffer."""
         if buffer.kind == "scratch":
             return self.scratch[buffer.offset : buffer.offset + buffer.nbytes].view(buffer.dtype)
-        if buffer.kind == "counter":
-            return self.counter
         if buffer.kind == "status":
             return self.status[buffer.offset // 4 :]
         if buffer.kind == "constant":

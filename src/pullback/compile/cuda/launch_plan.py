@@ -11,9 +11,6 @@ import numpy as np
 from ..loop_ir import Buffer, Host, Loop, Product
 
 STATUS_DTYPE = np.dtype(np.int32)
-#: Where blocks of a launch count themselves: zero before and after each. Launches of a stream share it, and the runtime
-#: has its memory.
-COUNTER = Buffer("counter", 1, np.dtype(np.uint32))
 
 
 def new_status(*sites: Any) -> Buffer:

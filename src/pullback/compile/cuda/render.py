@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import itertools
 import math
 import re
@@ -40,7 +39,7 @@ from .products.join import Unit, split_stages
 from .products.library import split_batch
 from .products.tile import Tail, render_tile, store_product
 from .routines import render_routine
-from .side_by_side import can_chain, can_finish, chain_launches, finish_launch, share_launches
+from .side_by_side import can_chain, chain_launches, share_launches
 from .small_loops import render_small_loop
 
 #: What the text of a function calls that `tiles_text` has.
@@ -75,23 +74,17 @@ class _Module:
     def __init__(self, tf32: bool) -> None:
         self.tf32, self.digits = tf32, 1 if tf32 else 3
         self.names: dict[str, str] = {}
-        self.numbers = itertools.count()
-        #: The functions of launches that others may be joined to, and how often each is launched.
-        self.functions: dict[int, tuple[Launch, FunctionLaunch]] = {}
-        self.uses: collections.Counter[str] = collections.Counter()
         self.sites: list[Any] = []
 
     def plan(self, steps: Steps, alignments: Mapping[Buffer, int]) -> LaunchPlan:
         actions = [action for step in steps.steps for action in self.step(step, {}, alignments, steps.nested)]
-        actions = self._finish_launches(actions)
         return LaunchPlan(tuple(actions), _count_scratch_bytes(actions))
 
     def step(
         self, step: Step, shifts: Mapping[Buffer, int], alignments: Mapping[Buffer, int], nested: int = 0
     ) -> Sequence[Action]:
         if isinstance(step, Kernel):
-            launches = render_kernel(step, alignments)
-            return self._note_functions(self._launch_all(launches, shifts), launches)
+            return self._launch_all(render_kernel(step, alignments), shifts)
         if isinstance(step, Product):
             return self._unit(Unit((step,)), shifts, alignments)
         if isinstance(step, Blocks):
@@ -114,42 +107,11 @@ class _Module:
         return [self._launch(x, shifts) for x in launches]
 
     def _launch(self, x: FunctionLaunch, shifts: Mapping[Buffer, int]) -> Launch:
-        name = self.names.get(x.text) or self.names.setdefault(x.text, f"kernel{next(self.numbers)}")
-        self.uses[name] += 1
+        name = self.names.setdefault(x.text, f"kernel{len(self.names)}")
         for buffer in x.buffers:
             if buffer.kind == "status":
                 self._place_status(buffer)
-        shifted = tuple(shifts.get(b, 0) for b in x.buffers)
-        return Launch(name, x.buffers, shifted, x.grid, x.block, x.shared_bytes)
-
-    def _note_functions(
-        self, actions: Sequence[Action], functions: Sequence[FunctionLaunch | LibraryProduct]
-    ) -> list[Action]:
-        """Launches whose work the block of another may do, or that may do another's."""
-        for action, function in zip(actions, functions, strict=True):
-            if isinstance(action, Launch) and isinstance(function, FunctionLaunch) and not any(action.shifts):
-                self.functions[id(action)] = action, function
-        return list(actions)
-
-    def _finish_launches(self, actions: Sequence[Action]) -> list[Action]:
-        """Launches of one block are done by the last block of the launch before."""
-        found: list[Action] = []
-        for action in actions:
-            _, second = self.functions.get(id(action), (None, None))
-            before, first = self.functions.get(id(found[-1]), (None, None)) if found else (None, None)
-            if before is None or first is None or second is None or not can_finish(first, second):
-                found.append(action)
-                continue
-            found[-1] = self._launch(finish_launch(first, second), {})
-            for x in (first, second):
-                self._forget(x)
-        return found
-
-    def _forget(self, x: FunctionLaunch) -> None:
-        name = self.names[x.text]
-        self.uses[name] -= 1
-        if not self.uses[name]:
-            del self.names[x.text]
+        return Launch(name, x.buffers, tuple(shifts.get(b, 0) for b in x.buffers), x.grid, x.block, x.shared_bytes)
 
     def _place_status(self, status: Buffer) -> None:
         if status.offset < 0:
@@ -185,7 +147,7 @@ class _Module:
         # ways share functions, and so their scratch memory
         _place_scratch([x for way in ways for x in way if isinstance(x, FunctionLaunch)])
         found = [tuple(self._launch(x, shifts) if isinstance(x, FunctionLaunch) else x for x in way) for way in ways]
-        return self._note_functions(found[0], ways[0]) if len(found) == 1 else [Choice(tuple(found))]
+        return found[0] if len(found) == 1 else [Choice(tuple(found))]
 
     def _ways(self, unit: Unit, shifts: Mapping[Buffer, int], alignments: Mapping[Buffer, int]) -> list[Way]:
         """Each way to do a unit: tiles that take the tail in, or the library and then the tail's kernel."""

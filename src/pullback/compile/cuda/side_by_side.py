@@ -1,5 +1,5 @@
-"""Launches as one: side by side, each block of threads with the work of one of them; or one after the other, each block
-going on with what it has made, or the last one with what all have made.
+"""Launches as one: side by side, each block of threads with the work of one of them, or one after the other, each block
+going on with what it has made.
 """
 
 from __future__ import annotations
@@ -7,14 +7,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from ..loop_ir import Buffer
 from ..vocabulary import FLOAT8_DTYPES, HALF_DTYPES
 from .kernel.writer import FunctionLaunch
-from .launch_plan import COUNTER
 from .words import C_TYPES
 
 POINTER = re.compile(r"\bb\d+\b")
@@ -28,8 +26,6 @@ MAX_SHARED_BYTES = 48 << 10
 SORT_BYTES = 36 << 10
 #: So many threads a GPU has room for at once, with the registers that a product needs.
 RESIDENT_THREADS = 132 << 10
-#: More blocks would wait too long to be counted.
-MAX_COUNTED_BLOCKS = 4096
 #: What makes threads of a block wait for each other, and what lanes of a warp exchange.
 _WAITS = re.compile(r"__syncthreads|__shared__|fold_block_|block_sort_|_tile_<")
 _EXCHANGES = re.compile(r"_sync\(|fold_warp_")
@@ -150,52 +146,6 @@ def chain_launches(first: FunctionLaunch, second: FunctionLaunch, rows: int) -> 
     return FunctionLaunch(
         tuple(parameters.values()), "\n  ".join(text), tuple(pointers), first.grid, first.block, first.at_once
     )
-
-
-def can_finish(first: FunctionLaunch, second: FunctionLaunch) -> bool:
-    """Whether the last block of a launch that is done can do the work of the next one, which has one block."""
-    own, threads = count_threads(first), count_threads(second)
-    counts = COUNTER in (*first.buffers, *second.buffers)
-    shared = count_shared_bytes(first.body) + count_shared_bytes(second.body)
-    return (
-        math.prod(second.grid) == 1 < math.prod(first.grid) <= MAX_COUNTED_BLOCKS
-        # device functions see the threads of the first as they are
-        and first.block[1:] == (1, 1)
-        and threads <= own
-        and threads % 32 == 0
-        and not counts
-        and not second.shared_bytes
-        and shared <= MAX_SHARED_BYTES
-        and not any("_tile_<" in x.body for x in (first, second))
-        and not set(first.buffers).isdisjoint(second.buffers)
-    )
-
-
-def finish_launch(first: FunctionLaunch, second: FunctionLaunch) -> FunctionLaunch:
-    """One launch for two, of which the second has one block: blocks count themselves when they are done."""
-    pointers, parameters, bodies = _rename_all(first, second)
-    counter = pointers[COUNTER] = f"b{len(pointers)}"
-    parameters[counter] = f"unsigned* {counter}"
-    wide = second.block[0]
-    text = [
-        "struct Place { unsigned x, y, z; };",
-        f"[&] {{\n  {bodies[0]}\n  }}();",
-        "__shared__ bool is_last;",
-        "const unsigned thread = threadIdx.x;",
-        # what a block has written is there for others before it is counted
-        "__threadfence();",
-        "__syncthreads();",
-        f"if (thread == 0) is_last = atomicAdd({counter}, 1u) == {math.prod(first.grid) - 1}u;",
-        "__syncthreads();",
-        f"if (!is_last || thread >= {count_threads(second)}) return;",
-        "__threadfence();",
-        f"if (thread == 0) *{counter} = 0;",
-        "[&] {",
-        f"  const Place blockIdx = {{0, 0, 0}}, threadIdx = {{thread % {wide}, thread / {wide}, 0}};",
-        f"  {bodies[1]}",
-        "}();",
-    ]
-    return replace(first, parameters=tuple(parameters.values()), body="\n  ".join(text), buffers=tuple(pointers))
 
 
 def _rename_all(*launches: FunctionLaunch) -> tuple[dict[Buffer, str], dict[str, str], list[str]]:

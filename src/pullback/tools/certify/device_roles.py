@@ -106,10 +106,10 @@ def _determined(case: Case, outs: Any) -> list[Any]:
 
 
 def _lifted_by(packed: Any) -> Any:
-    """W Z^H + rest of what `lift` returns, (W, Z, rest) side by side."""
+    """|W Z^H + rest| of what `lift` returns, (W, Z, rest) side by side; the sign is free."""
     count = (packed.shape[-1] - packed.shape[-2]) // 2
     left, right, rest = packed[..., :count], packed[..., count : 2 * count], packed[..., 2 * count :]
-    return left @ right.swapaxes(-1, -2).conj() + rest
+    return abs(left @ right.swapaxes(-1, -2).conj() + rest)
 
 
 def _moved(x: Any, device: str) -> Any:

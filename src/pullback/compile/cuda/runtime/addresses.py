@@ -11,14 +11,12 @@ from ...loop_ir import Buffer, Layout, Loop, Steps
 NUMBER_BYTES = 64
 #: Bytes that nested loops have for the truth of their conditions, one piece for each depth.
 FLAG_BYTES, _FLAG_STEP = 1024, 16
-#: Those of the counter of blocks.
-COUNTER_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
     """The addresses of a program's arguments and results (`own`), and where the rest of its memory starts: the arena,
-    the scratch area, the status word, the constants, flags of loops, and the counter of blocks.
+    the scratch area, the status word, the constants, and flags of loops.
     """
 
     own: dict[Buffer, int]
@@ -28,7 +26,6 @@ class Addresses:
     status: int
     flags: int
     workspace: int
-    counter: int = 0
 
     def of(self, buffer: Buffer) -> int:
         if buffer.kind == "arena":
@@ -37,8 +34,6 @@ class Addresses:
             return self.scratch + buffer.offset
         if buffer.kind == "constant":
             return self.constants[buffer]
-        if buffer.kind == "counter":
-            return self.counter
         return self.status + buffer.offset if buffer.kind == "status" else self.own[buffer]
 
     def start_of(self, layout: Layout, by: int = 0) -> int:

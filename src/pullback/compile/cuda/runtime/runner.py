@@ -16,7 +16,7 @@ from ...loop_ir import Buffer, Step
 from ...schedule.arena import round_up
 from ...target import Compilation
 from ..launch_plan import Action, Choice, HostCall, Launch, LaunchPlan, LibraryProduct, NestedPlans
-from .addresses import COUNTER_BYTES, FLAG_BYTES, NUMBER_BYTES, Addresses
+from .addresses import FLAG_BYTES, NUMBER_BYTES, Addresses
 from .direct_call import make_direct_call
 from .driver import Driver, find_driver
 from .issue import Part, PlanIssuer, describe_launches, is_conditional, take_choices, walk_actions, why_on_host
@@ -266,10 +266,7 @@ class StreamMemory:
     """
 
     def __init__(self, runner: CudaRunner, stream: int) -> None:
-        sizes = (
-            runner.steps.workspace, runner.code.plan.scratch_bytes, FLAG_BYTES, NUMBER_BYTES * len(runner.specs),
-            COUNTER_BYTES,
-        )  # fmt: skip
+        sizes = (runner.steps.workspace, runner.code.plan.scratch_bytes, FLAG_BYTES, NUMBER_BYTES * len(runner.specs))
         ends = [*itertools.accumulate(round_up(size, ALIGNMENT) for size in sizes)]
         try:
             self.memory = runner.cupy.ndarray((ends[-1],), "uint8")
@@ -278,7 +275,6 @@ class StreamMemory:
         start = int(self.memory.data.ptr)
         self.places = [start, *(start + end for end in ends[:-1])]
         self.driver, self.lock = runner.driver, runner.driver.lock_of(stream)
-        self.driver.fill(self.places[4], 0, COUNTER_BYTES, stream)
         self.graphs: dict[tuple[int, ...], list[Part]] = {}
         self.seen: dict[tuple[int, ...], None] = {}
         self.repeats: dict[tuple[int, ...], int] = {}
@@ -293,8 +289,8 @@ class StreamMemory:
 
     def addresses(self, runner: CudaRunner, key: Sequence[int]) -> Addresses:
         own = dict(zip(runner.buffers, key, strict=True))
-        arena, scratch, flags, _, counter = self.places
-        return Addresses(own, self.constants, arena, scratch, runner.status.address, flags, self.workspace, counter)
+        arena, scratch, flags, _ = self.places
+        return Addresses(own, self.constants, arena, scratch, runner.status.address, flags, self.workspace)
 
     def prepare(self, runner: CudaRunner) -> PreparedLaunches:
         """The launches of a short plan, which take arguments and results at any address."""

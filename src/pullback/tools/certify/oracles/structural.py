@@ -331,7 +331,7 @@ _COLLECTIVES = (
 
 
 def _move_alone(x: Any, ranks: int, pairs: Any) -> Any:
-    return np.asarray(x) if pairs else 0 * np.asarray(x)
+    return np.asarray(x) if pairs else np.zeros_like(x)
 
 
 STRUCTURAL_ORACLES: dict[str, Callable[..., Any]] = {
