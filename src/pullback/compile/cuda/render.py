@@ -147,7 +147,7 @@ class _Module:
         # ways share functions, and so their scratch memory
         _place_scratch([x for way in ways for x in way if isinstance(x, FunctionLaunch)])
         found = [tuple(self._launch(x, shifts) if isinstance(x, FunctionLaunch) else x for x in way) for way in ways]
-        return found[0] if len(found) == 1 else [Choice(tuple(found))]
+        return [*found[0]] if len(found) == 1 else [Choice(tuple(found))]
 
     def _ways(self, unit: Unit, shifts: Mapping[Buffer, int], alignments: Mapping[Buffer, int]) -> list[Way]:
         """Each way to do a unit: tiles that take the tail in, or the library and then the tail's kernel."""
