@@ -89,7 +89,11 @@ def compute_kernel(op: Op, arrays: Sequence[Any]) -> Any:
             _kernels.clear()
         _kernels[key] = bind_kernel(op, specs, {})
     found = _kernels[key]
-    return None if found is None else found(*arrays)
+    try:
+        return None if found is None else found(*arrays)
+    except Exception as error:  # CuPy is asked, as where a plan fails
+        log_failure(op, error)
+        return None
 
 
 def bind_program(program: Program) -> Function | None:

@@ -141,7 +141,9 @@ tan: UnaryOp = elementwise(
 )
 sinh: UnaryOp = elementwise("sinh", {"x": lambda x: cosh(x)}, doc="Hyperbolic sine.", autocast="high")
 cosh: UnaryOp = elementwise("cosh", {"x": lambda x: sinh(x)}, doc="Hyperbolic cosine.", autocast="high")
-tanh: UnaryOp = elementwise("tanh", {"x": lambda out: subtract(1, multiply(out, out))}, doc="Hyperbolic tangent.")
+tanh: UnaryOp = elementwise(
+    "tanh", {"x": lambda out: subtract(1, multiply(out, out))}, doc="Hyperbolic tangent.", has_own_bits=True
+)
 
 
 _caller_square, _caller_sqrt = function_at_depth(square.op, 2), function_at_depth(sqrt.op, 2)
@@ -289,7 +291,13 @@ def _gelu_kernel(k: Any, x: Any) -> Any:
 
 
 gelu_by_tanh: UnaryOp = elementwise(
-    "gelu_by_tanh", {"x": _gelu_slope}, value=_gelu_value, dtype="inexact", doc="", kernel=_gelu_kernel
+    "gelu_by_tanh",
+    {"x": _gelu_slope},
+    value=_gelu_value,
+    dtype="inexact",
+    doc="",
+    kernel=_gelu_kernel,
+    has_own_bits=True,
 )
 
 
