@@ -228,7 +228,7 @@ def meetings(monkeypatch):
             found.append(name)
         return make(name, arguments)
 
-    monkeypatch.setattr("pullback.ops.collective.collectives.make_call", noted)
+    monkeypatch.setattr("pullback.ops.collective.records.make_call", noted)
     return found
 
 

@@ -1,19 +1,7 @@
-"""Collectives as ops. A value is common, the same on all ranks, or own, another one on each; every collective is a
-linear map between the two kinds, and its transpose is another collective. So derivatives of every order, batches and
-compiled programs follow from the records.
-
-    total           own -> common   the sum                 shared          common -> own   the value itself
-    whole           own -> common   parts joined            part            common -> own   this rank's part
-    broadcast       own -> common   one rank's value        keep_at         common -> own   zeros on the other ranks
-    all_gather      own -> own      parts joined            reduce_scatter  own -> own      this rank's part of the sum
-    all_to_all, permute             own -> own, transposed by the way back
-
-Those on the right of the first three lines move nothing. Each call runs once, in the order of the program.
-"""
+"""The public functions of collectives: arguments are checked, and the number of ranks is that of the world."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,218 +9,27 @@ import numpy as np
 
 from ...arrays.argument_checks import short_repr
 from ...arrays.call_site import attributed_to_caller
-from ...arrays.spec import Spec, make_spec
-from ...errors import ArgumentError, ShapeError, WorldError
-from .. import statics
+from ...errors import ArgumentError, ShapeError
 from ..axes import as_integer, normalize_axis
 from ..dispatch import apply, as_value, ndim, shape
-from ..families import general, linear
-from ..forms import View
 from ..index.indexing import getitem
-from ..op import IMPURE
-from ..op_samples import normal_samples
 from ..shape.arrange import concat
 from ..signatures import of_array
-from .world import Combination, World, current_world, make_call
-
-_RANKS = statics.integer(1)
-_PAIRS = statics.Static("pairs of ranks, each once a source and once a target", lambda v, specs, static: _are_pairs(v))
-
-
-def _world_of(name: str, ranks: int) -> World:
-    """The world of a call that was made, or traced, for so many ranks."""
-    world = current_world()
-    if world.size != ranks:
-        raise WorldError(f"{name}: was traced for {ranks} ranks, and runs on {world.size}.\n  Trace it there.")
-    return world
-
-
-def _meet(xp: Any, name: str, x: Any, ranks: int, combine: Combination, alike: str = "") -> Any:
-    """The result of a collective for this rank. `alike`: what else all ranks must have given."""
-    x = xp.asarray(x)
-    call = make_call(name, f"{x.dtype.name}{list(x.shape)}{alike}")
-    return _world_of(name, ranks).meet(call, x, combine)
-
-
-def _add_up(arrays: Sequence[Any]) -> Any:
-    """The sum by a binary tree over ranks, whose order follows from their number alone."""
-    terms = list(arrays)
-    while len(terms) > 1:
-        pairs = [a + b for a, b in zip(terms[::2], terms[1::2], strict=False)]
-        terms = pairs + terms[2 * len(pairs) :]
-    return terms[0].copy() if len(arrays) == 1 else terms[0]
-
-
-def _copies(x: Any, count: int) -> list[Any]:
-    """The same numbers for each rank, in memory of its own."""
-    return [x, *(x.copy() for _ in range(count - 1))]
-
-
-def _part_of(x: Any, rank: int, ranks: int, axis: int) -> Any:
-    size = x.shape[axis] // ranks
-    return x[(slice(None),) * axis + (slice(rank * size, (rank + 1) * size),)]
-
-
-def _split(x: Any, ranks: int, axis: int) -> list[Any]:
-    return [_part_of(x, r, ranks, axis) for r in range(ranks)]
-
-
-def _resized(x: Spec, axis: int, size: int) -> Spec:
-    return make_spec((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype, x.device)
-
-
-def _joined(x: Spec, ranks: int, axis: int) -> Spec:
-    return _resized(x, axis, x.shape[axis] * ranks)
-
-
-def _parted(x: Spec, ranks: int, axis: int) -> Spec:
-    if x.shape[axis] % ranks:
-        raise ShapeError(f"axis {axis} of {x} cannot be split into {ranks} equal parts.")
-    return _resized(x, axis, x.shape[axis] // ranks)
-
-
-def _are_pairs(pairs: Any) -> bool:
-    ends = [*zip(*pairs, strict=True)] if pairs else [(), ()]
-    return all(len(set(e)) == len(e) and all(isinstance(r, int) and r >= 0 for r in e) for e in ends)
-
-
-_ALONE = normal_samples([(3,), (2, 2), (), (0,)], ranks=[1, 1, 1, 1])
-_ALONG = normal_samples([(3,), (2, 2), (0,)], ranks=[1, 1, 1], axis=[0, 1, 0])
-_ALONG_STATICS = {"ranks": _RANKS, "axis": statics.axis}
-
-_total = linear(
-    "total",
-    statics={"ranks": _RANKS},
-    value=lambda xp, x, ranks: _meet(xp, "total", x, ranks, lambda xs: _copies(_add_up(xs), ranks)),
-    transpose=lambda bar, ranks: apply(_shared, bar, ranks=ranks),
-    samples=_ALONE,
-    sums=True,
-    effects=IMPURE,
+from .records import (
+    all_gather_op,
+    all_to_all_op,
+    are_pairs,
+    broadcast_op,
+    extreme_op,
+    meet,
+    part_op,
+    permute_op,
+    reduce_scatter_op,
+    shared_op,
+    total_op,
+    whole_op,
 )
-_shared = linear(
-    "shared",
-    statics={"ranks": _RANKS},
-    value=lambda xp, x, ranks: xp.asarray(x),
-    transpose=lambda bar, ranks: apply(_total, bar, ranks=ranks),
-    samples=_ALONE,
-    form=View(lambda x, ranks: x),
-)
-_whole = linear(
-    "whole",
-    statics=_ALONG_STATICS,
-    value=lambda xp, x, ranks, axis: _meet(
-        xp, "whole", x, ranks, lambda xs: _copies(xp.concatenate(xs, axis), ranks), f", axis={axis}"
-    ),
-    spec=_joined,
-    transpose=lambda bar, ranks, axis: apply(_part, bar, ranks=ranks, axis=axis),
-    samples=_ALONG,
-    effects=IMPURE,
-)
-_part = linear(
-    "part",
-    statics=_ALONG_STATICS,
-    value=lambda xp, x, ranks, axis: _part_of(x, _world_of("part", ranks).rank, ranks, axis).copy(),
-    spec=_parted,
-    transpose=lambda bar, ranks, axis: apply(_whole, bar, ranks=ranks, axis=axis),
-    samples=_ALONG,
-    effects=IMPURE,
-)
-_all_gather = linear(
-    "all_gather",
-    statics=_ALONG_STATICS,
-    value=lambda xp, x, ranks, axis: _meet(
-        xp, "all_gather", x, ranks, lambda xs: _copies(xp.concatenate(xs, axis), ranks), f", axis={axis}"
-    ),
-    spec=_joined,
-    transpose=lambda bar, ranks, axis: apply(_reduce_scatter, bar, ranks=ranks, axis=axis),
-    samples=_ALONG,
-    effects=IMPURE,
-)
-_reduce_scatter = linear(
-    "reduce_scatter",
-    statics=_ALONG_STATICS,
-    value=lambda xp, x, ranks, axis: _meet(
-        xp,
-        "reduce_scatter",
-        x,
-        ranks,
-        lambda xs: [p.copy() for p in _split(_add_up(xs), ranks, axis)],
-        f", axis={axis}",
-    ),
-    spec=_parted,
-    transpose=lambda bar, ranks, axis: apply(_all_gather, bar, ranks=ranks, axis=axis),
-    samples=_ALONG,
-    sums=True,
-    effects=IMPURE,
-)
-_broadcast = linear(
-    "broadcast",
-    statics={"ranks": _RANKS, "root": statics.integer(0)},
-    value=lambda xp, x, ranks, root: _meet(
-        xp, "broadcast", x, ranks, lambda xs: _copies(xs[root].copy(), ranks), f", root={root}"
-    ),
-    transpose=lambda bar, ranks, root: apply(_keep_at, bar, ranks=ranks, root=root),
-    samples=normal_samples([(3,), (2, 2), (), (0,)], ranks=[1] * 4, root=[0] * 4),
-    effects=IMPURE,
-)
-_keep_at = linear(
-    "keep_at",
-    statics={"ranks": _RANKS, "root": statics.integer(0)},
-    value=lambda xp, x, ranks, root: xp.array(x) if _world_of("keep_at", ranks).rank == root else xp.zeros_like(x),
-    transpose=lambda bar, ranks, root: apply(_broadcast, bar, ranks=ranks, root=root),
-    samples=normal_samples([(3,), (2, 2), (), (0,)], ranks=[1] * 4, root=[0] * 4),
-    effects=IMPURE,
-)
-_all_to_all = linear(
-    "all_to_all",
-    statics={"ranks": _RANKS, "split": statics.axis, "join": statics.axis},
-    value=lambda xp, x, ranks, split, join: _meet(
-        xp,
-        "all_to_all",
-        x,
-        ranks,
-        lambda xs: [xp.concatenate([_part_of(y, r, ranks, split) for y in xs], join) for r in range(ranks)],
-        f", from axis {split} to axis {join}",
-    ),
-    spec=lambda x, ranks, split, join: _joined(_parted(x, ranks, split), ranks, join),
-    transpose=lambda bar, ranks, split, join: apply(_all_to_all, bar, ranks=ranks, split=join, join=split),
-    samples=normal_samples([(3, 2), (2, 2)], ranks=[1, 1], split=[0, 1], join=[1, 1]),
-    effects=IMPURE,
-)
-
-
-def _move(xp: Any, x: Any, ranks: int, pairs: tuple[tuple[int, int], ...]) -> Any:
-    def combine(arrays: Sequence[Any]) -> list[Any]:
-        came = {target: arrays[source].copy() for source, target in pairs}
-        return [came[r] if r in came else xp.zeros_like(x) for r in range(ranks)]
-
-    return _meet(xp, "permute", x, ranks, combine, f", {', '.join(f'{a} to {b}' for a, b in pairs) or 'nowhere'}")
-
-
-_permute = linear(
-    "permute",
-    statics={"ranks": _RANKS, "pairs": _PAIRS},
-    value=_move,
-    transpose=lambda bar, ranks, pairs: apply(_permute, bar, ranks=ranks, pairs=tuple((b, a) for a, b in pairs)),
-    samples=normal_samples([(3,), (2, 2)], ranks=[1, 1], pairs=[((0, 0),), ()]),
-    effects=IMPURE,
-)
-
-
-def _find_extreme(xp: Any, word: str, arrays: Sequence[Any]) -> Any:
-    found = functools.reduce(getattr(xp, word), arrays)
-    # alone, nothing was compared
-    return found.astype(bool) if word.startswith("logical") else xp.array(found)
-
-
-_extreme = general(
-    "extreme_of_ranks",
-    statics={"ranks": _RANKS, "word": statics.choice("maximum", "minimum", "logical_or", "logical_and")},
-    value=lambda xp, x, ranks, word: _meet(xp, word, x, ranks, lambda xs: _copies(_find_extreme(xp, word, xs), ranks)),
-    spec=lambda x, ranks, word: x if word in ("maximum", "minimum") else make_spec(x.shape, np.dtype(bool), x.device),
-    samples=normal_samples([(3,), ()], ranks=[1, 1], word=["maximum", "minimum"]),
-    effects=IMPURE,
-)
+from .world import current_world
 
 
 def _ranks() -> int:
@@ -249,7 +46,7 @@ def total(x: Any, /) -> Any:
     >>> pb.distributed.run(lambda: float(pb.distributed.total(pb.distributed.rank() + 1.0)), 3)
     [6.0, 6.0, 6.0]
     """
-    return apply(_total, as_value(x), ranks=_ranks())
+    return apply(total_op, as_value(x), ranks=_ranks())
 
 
 @of_array
@@ -264,7 +61,7 @@ def shared(x: Any, /) -> Any:
     >>> pb.distributed.run(lambda: float(pb.grad(loss)(2.0)), 3)
     [6.0, 6.0, 6.0]
     """
-    return apply(_shared, as_value(x), ranks=_ranks())
+    return apply(shared_op, as_value(x), ranks=_ranks())
 
 
 @of_array
@@ -290,7 +87,7 @@ def all_gather(x: Any, /, axis: int = 0) -> Any:
     [[0, 0, 1, 1], [0, 0, 1, 1]]
     """
     x = as_value(x)
-    return apply(_all_gather, x, ranks=_ranks(), axis=normalize_axis(axis, ndim(x), "all_gather"))
+    return apply(all_gather_op, x, ranks=_ranks(), axis=normalize_axis(axis, ndim(x), "all_gather"))
 
 
 @of_array
@@ -304,7 +101,7 @@ def reduce_scatter(x: Any, /, axis: int = 0) -> Any:
     """
     x = as_value(x)
     axis = _divisible_axis(x, axis, "reduce_scatter")
-    return apply(_reduce_scatter, x, ranks=_ranks(), axis=axis)
+    return apply(reduce_scatter_op, x, ranks=_ranks(), axis=axis)
 
 
 @of_array
@@ -317,7 +114,7 @@ def whole(x: Any, /, axis: int = 0) -> Any:
     [[0, 1, 2], [0, 1, 2], [0, 1, 2]]
     """
     x = as_value(x)
-    return apply(_whole, x, ranks=_ranks(), axis=normalize_axis(axis, ndim(x), "whole"))
+    return apply(whole_op, x, ranks=_ranks(), axis=normalize_axis(axis, ndim(x), "whole"))
 
 
 @of_array
@@ -330,7 +127,7 @@ def part(x: Any, /, axis: int = 0) -> Any:
     [[0, 1], [2, 3]]
     """
     x = as_value(x)
-    return apply(_part, x, ranks=_ranks(), axis=_divisible_axis(x, axis, "part"))
+    return apply(part_op, x, ranks=_ranks(), axis=_divisible_axis(x, axis, "part"))
 
 
 @of_array
@@ -342,7 +139,7 @@ def broadcast(x: Any, /, root: int = 0) -> Any:
     >>> pb.distributed.run(lambda: float(pb.distributed.broadcast(pb.distributed.rank() * 2.0, root=1)), 3)
     [2.0, 2.0, 2.0]
     """
-    return apply(_broadcast, as_value(x), ranks=_ranks(), root=_existing_rank(root, "broadcast: root"))
+    return apply(broadcast_op, as_value(x), ranks=_ranks(), root=_existing_rank(root, "broadcast: root"))
 
 
 @of_array
@@ -359,7 +156,7 @@ def all_to_all(x: Any, /, split_axis: int = 0, concat_axis: int = 0) -> Any:
     x = as_value(x)
     split = _divisible_axis(x, split_axis, "all_to_all")
     join = normalize_axis(concat_axis, ndim(x), "all_to_all")
-    return apply(_all_to_all, x, ranks=_ranks(), split=split, join=join)
+    return apply(all_to_all_op, x, ranks=_ranks(), split=split, join=join)
 
 
 @of_array
@@ -374,9 +171,9 @@ def permute(x: Any, /, pairs: Sequence[tuple[int, int]]) -> Any:
     [0.0, 1.0, 2.0]
     """
     known = tuple((_existing_rank(a, "permute"), _existing_rank(b, "permute")) for a, b in pairs)
-    if not _are_pairs(known):
+    if not are_pairs(known):
         raise ArgumentError(f"permute: each rank sends once and receives once at most, got {short_repr(known)}.")
-    return apply(_permute, as_value(x), ranks=_ranks(), pairs=known)
+    return apply(permute_op, as_value(x), ranks=_ranks(), pairs=known)
 
 
 @of_array
@@ -422,7 +219,7 @@ def largest(x: Any, /) -> Any:
     >>> pb.distributed.run(lambda: int(pb.distributed.largest(pb.distributed.rank())), 3)
     [2, 2, 2]
     """
-    return apply(_extreme, as_value(x), ranks=_ranks(), word="maximum")
+    return apply(extreme_op, as_value(x), ranks=_ranks(), word="maximum")
 
 
 @of_array
@@ -434,7 +231,7 @@ def smallest(x: Any, /) -> Any:
     >>> pb.distributed.run(lambda: int(pb.distributed.smallest(pb.distributed.rank())), 3)
     [0, 0, 0]
     """
-    return apply(_extreme, as_value(x), ranks=_ranks(), word="minimum")
+    return apply(extreme_op, as_value(x), ranks=_ranks(), word="minimum")
 
 
 @of_array
@@ -446,7 +243,7 @@ def any_rank(x: Any, /) -> Any:
     >>> pb.distributed.run(lambda: bool(pb.distributed.any_rank(pb.distributed.rank() == 1)), 2)
     [True, True]
     """
-    return apply(_extreme, as_value(x), ranks=_ranks(), word="logical_or")
+    return apply(extreme_op, as_value(x), ranks=_ranks(), word="logical_or")
 
 
 @of_array
@@ -458,7 +255,7 @@ def all_ranks(x: Any, /) -> Any:
     >>> pb.distributed.run(lambda: bool(pb.distributed.all_ranks(pb.distributed.rank() == 1)), 2)
     [False, False]
     """
-    return apply(_extreme, as_value(x), ranks=_ranks(), word="logical_and")
+    return apply(extreme_op, as_value(x), ranks=_ranks(), word="logical_and")
 
 
 @attributed_to_caller
@@ -469,7 +266,7 @@ def barrier() -> None:
     >>> pb.distributed.run(pb.distributed.barrier, 2)
     [None, None]
     """
-    _meet(np, "barrier", np.zeros(()), _ranks(), lambda xs: xs)
+    meet(np, "barrier", np.zeros(()), _ranks(), lambda xs: xs)
 
 
 def _existing_rank(rank: Any, what: str) -> int:
