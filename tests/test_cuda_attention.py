@@ -1,13 +1,19 @@
 """Attention whose scores stay on the chip: the GPU's code on the emulator, and its ops, against plain formulas."""
 
+import re
+
 import fake_cuda_driver
 import numpy as np
 import pytest
-from cuda_emulator import EMULATED, has_compiler
+from cuda_emulator import EMULATED, aligned_copy, has_compiler, run_actions
 
 import pullback as pb
 from pullback.compile import targets
+from pullback.compile.cuda.launch_plan import Launch
+from pullback.compile.cuda.preamble import PREAMBLE
 from pullback.compile.cuda.products import attention
+from pullback.compile.cuda.products.instructions import tiles_text
+from pullback.compile.loop_ir import Buffer, Host, Routine, contiguous_layout
 from pullback.nn.attention import on_chip
 from pullback.nn.attention.on_chip import attend_on_chip
 
@@ -60,6 +66,28 @@ def test_the_code_for_a_gpu_is_right_both_ways(monkeypatch, case):
     text = compiled.last.code.text
     assert all(f"{name}_<A>" in text for name in ("attend", "attend_back_queries", "attend_back_keys"))
     assert text.count("attend_<A>(groups") == 1, "the backward pass uses what the forward pass has computed"
+
+
+@needs_compiler
+def test_tf32_has_fewer_digits(monkeypatch):
+    monkeypatch.setitem(targets.TARGETS, "cpu", lambda program: EMULATED)
+    arrays = make(np.random.default_rng(5), (1,), 66, 66, 32)
+    layouts = [contiguous_layout(Buffer("input", x.size, x.dtype), x.shape) for x in arrays[:3]]
+    outs = [contiguous_layout(Buffer("output", n, arrays[0].dtype), (n,)) for n in (arrays[0].size, 66)]
+    routine = Routine("attend", {"scale": 0.2, "is_causal": True}, 1.0)
+    step = Host("attend", lambda *xs: xs, tuple(layouts), tuple(outs), True, routine)
+    (x,) = attention.render_attention(step, 1)
+    memory = {layout.buffer: aligned_copy(a.reshape(-1)) for layout, a in zip(layouts, arrays, strict=False)}
+    memory |= {out.buffer: aligned_copy(np.full(out.size, np.nan, "f4")) for out in outs}
+    text = PREAMBLE + tiles_text() + x.text.replace("NAME", "kernel0")
+    run_actions(text, [Launch("kernel0", x.buffers, (0,) * len(x.buffers), x.grid, x.block)], memory)
+    found = memory[outs[0].buffer].reshape(arrays[0].shape)
+    assert 1e-5 < off([found], gradients(*arrays, 0.2, True)[:1]) < 2e-3
+
+
+def test_a_pragma_is_no_branch():
+    # NVRTC takes it for the statement of the branch, where g++ passes over it
+    assert not re.search(r"\bif [^;{]*\)\s*\n\s*#pragma", tiles_text())
 
 
 @needs_compiler

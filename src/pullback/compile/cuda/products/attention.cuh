@@ -90,7 +90,8 @@ template <class A> struct RowFragments {
 template <class A>
 __device__ __forceinline__ void multiply_rows_(float (&sum)[4][4], const RowFragments<A>& rows, const float* right) {
   begin_group_();
-  if constexpr (A::DIGITS == 3)
+  // in braces: NVRTC takes a pragma there for the statement, and the loops are lost
+  if constexpr (A::DIGITS == 3) {
     #pragma unroll
     for (int k = 0; k < A::W; k += 8) {
       const float* const high = right + k / 32 * 32 * A::PIECE;
@@ -98,6 +99,7 @@ __device__ __forceinline__ void multiply_rows_(float (&sum)[4][4], const RowFrag
       else multiply_group_(sum, rows.low[k / 8], high, k % 32, Adds<false>());
       multiply_group_(sum, rows.high[k / 8], high + A::SIZE, k % 32, Adds<true>());
     }
+  }
   #pragma unroll
   for (int k = 0; k < A::W; k += 8) {
     const float* const high = right + k / 32 * 32 * A::PIECE;
@@ -132,13 +134,14 @@ __device__ __forceinline__ void multiply_scores_(float (&sum)[A::W / 8][4], cons
     #pragma unroll
     for (int e = 0; e < 4; ++e) split_tf32_<A::DIGITS>(s[j][e % 2 * 2 + e / 2], ah[j][e], al[j][e]);
   begin_group_();
-  if constexpr (A::DIGITS == 3)
+  if constexpr (A::DIGITS == 3) {
     #pragma unroll
     for (int j = 0; j < 4; ++j) {
       if (j) multiply_group_(part, al[j], right, 8 * j, Adds<true>());
       else multiply_group_(part, al[j], right, 8 * j, Adds<false>());
       multiply_group_(part, ah[j], right + A::SIZE, 8 * j, Adds<true>());
     }
+  }
   #pragma unroll
   for (int j = 0; j < 4; ++j) {
     if (j || A::DIGITS == 3) multiply_group_(part, ah[j], right, 8 * j, Adds<true>());
