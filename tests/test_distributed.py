@@ -313,6 +313,72 @@ def test_training_on_parts_of_the_data_is_training_on_all_of_it():
             np.testing.assert_allclose(mine, one, rtol=1e-12)
 
 
+MATRIX = np.random.default_rng(3).normal(size=(3, 3))
+MATRIX[0, 0] = 0.0
+PARTS = np.random.default_rng(4).normal(size=(3, 3, 3))
+
+
+def loop_on_rank(w):
+    """Rounds in which each rank sees the sum over all and its neighbour's part."""
+    mine = PARTS[distributed.rank()]
+
+    def advance(c, _):
+        return pb.tanh(
+            c @ distributed.shared(w) + 0.1 * distributed.all_reduce(c) + distributed.shift(mine, wrap=True)
+        ), None
+
+    return distributed.total(pb.sum(pb.scan(advance, mine, np.zeros(4))[0]))
+
+
+def loop_alone(w):
+    carries = list(PARTS)
+    for _ in range(4):
+        everything = sum(carries)
+        carries = [pb.tanh(c @ w + 0.1 * everything + PARTS[r - 1]) for r, c in enumerate(carries)]
+    return sum(pb.sum(c) for c in carries)
+
+
+def masked_on_rank(w):
+    """What `where` does not select is minus infinity, and its slope infinite."""
+    w = distributed.shared(w)
+    return distributed.total(pb.sum(pb.where(w > 0, pb.log(pb.abs(w)) * PARTS[distributed.rank()], 0.0)))
+
+
+def masked_alone(w):
+    return sum(pb.sum(pb.where(w > 0, pb.log(pb.abs(w)) * part, 0.0)) for part in PARTS)
+
+
+def taped_by_workers(f, x):
+    x = pb.tensor(x, requires_grad=True)
+    f(x).backward(workers=2)
+    return x.grad.numpy()
+
+
+MEETINGS = {
+    "grad": lambda f: pb.grad(f)(MATRIX),
+    "workers": lambda f: taped_by_workers(f, MATRIX),
+    "second": lambda f: hvp(f, MATRIX, PARTS[0]),
+    "compiled gradient": lambda f: pb.jit(pb.grad(f))(MATRIX),
+    "batched and compiled": lambda f: pb.jit(pb.vmap(pb.grad(f)))(PARTS),
+    "checkpoint": lambda f: pb.grad(pb.checkpoint(f))(MATRIX),
+}
+
+
+@pytest.mark.parametrize("meeting", MEETINGS)
+@pytest.mark.parametrize("pair", [(loop_on_rank, loop_alone), (masked_on_rank, masked_alone)])
+@pytest.mark.filterwarnings("ignore:(divide by zero|invalid value)")
+def test_loops_and_masks_over_ranks(pair, meeting):
+    on_rank, alone = pair
+    wanted = np.asarray(MEETINGS[meeting](alone))
+    for found in distributed.run(lambda: np.asarray(MEETINGS[meeting](on_rank)), 3, timeout=30):
+        assert np.isfinite(found).all()
+        np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-12)
+
+
+def test_the_derivative_of_a_compiled_loop_with_a_collective_is_refused():
+    failing(lambda: pb.grad(pb.jit(loop_on_rank))(MATRIX), 3, wanted=errors.GraphError)
+
+
 # ranks that do not do the same
 
 

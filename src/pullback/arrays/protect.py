@@ -153,7 +153,7 @@ def owned_copy(array: Any) -> Any:
 
 
 def seal_array(array: Any) -> None:
-    """Note that an array of the package's own, which nobody else refers to, is never written to."""
+    """Note that an array of the package's own, which nothing else refers to, is never written to."""
     if isinstance(array, np.ndarray):
         array.flags.writeable = False
     else:

@@ -22,7 +22,7 @@ TIMEOUT = 60.0
 
 def run(function: Callable[[], R], ranks: int, *, timeout: float = TIMEOUT) -> list[R]:
     """Call a function on each of some ranks, which are threads of this process, and return what each returned. They
-    meet at collectives; whoever waits longer than `timeout` seconds there raises an error that names the late ranks
+    meet at collectives; a rank that waits longer than `timeout` seconds there raises an error that names the late ranks
     and the lines they are at. An error of one rank ends the others, and is raised.
 
     >>> import numpy as np, pullback as pb
@@ -102,7 +102,7 @@ class _Group:
         self._counts = [0] * size
         self._meetings: dict[int, _Meeting] = {}
         self._gone: dict[int, BaseException | None] = {}
-        #: When the last rank may leave after an error: one that meets nobody cannot be stopped.
+        #: When the last rank may leave after an error: one that comes to no collective cannot be stopped.
         self._grace = 0.0
 
     def meet(self, rank: int, call: Call, x: Any, combine: Combination) -> Any:

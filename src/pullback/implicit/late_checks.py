@@ -24,7 +24,7 @@ _LATER = (
 
 
 def can_check_later(x: Any, strict: bool) -> bool:
-    """Whether the outcome of a check is seen by nobody but the device, unless it fails."""
+    """Whether the outcome of a check is seen by the device alone, unless it fails."""
     return strict and type(x) is Symbol and spec_of(x).device != "cpu"
 
 

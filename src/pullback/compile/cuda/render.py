@@ -44,7 +44,7 @@ from .small_loops import render_small_loop
 
 #: What the text of a function calls that `tiles_text` has.
 _USES_TILES = re.compile(r"_tile_<|attend_|sum_rows_<")
-#: Attention is computed at float32 accuracy whatever products are asked for: its tf32 form was wrong on a Hopper GPU.
+#: Attention is computed at float32 accuracy whatever products are asked for: its tf32 form has not run on a GPU yet.
 _ATTENTION_DIGITS = 3
 #: Where buffers of the scratch area start.
 SCRATCH_ALIGNMENT = 256

@@ -52,7 +52,7 @@ def to_dtype(x: Any, dtype: np.dtype[Any]) -> Any:
         most = FLOAT8_LARGEST[dtype.name]
         return np.clip(x.astype(np.float32), -most, most).astype(dtype)
     if x.dtype.kind != "f" or dtype.kind not in "iu":
-        with np.errstate(over="ignore"):  # native code tells nobody
+        with np.errstate(over="ignore"):  # native code does not warn
             return x.astype(dtype)
     limits = np.iinfo(dtype)
     inside = np.where(x > limits.min, np.where(x < float(limits.max), x, 0), 0).astype(dtype)

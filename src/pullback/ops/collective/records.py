@@ -6,7 +6,7 @@ compiled programs follow from the records.
     whole           own -> common   parts joined            part            common -> own   this rank's part
     broadcast       own -> common   one rank's value        keep_at         common -> own   zeros on the other ranks
     all_gather      own -> own      parts joined            reduce_scatter  own -> own      this rank's part of the sum
-    all_to_all, permute             own -> own, transposed by the way back
+    all_to_all, permute             own -> own, transposed by themselves in the other direction
 
 Those on the right of the first three lines move nothing. Each call runs once, in the order of the program.
 """
@@ -62,6 +62,11 @@ def _copies(x: Any, count: int) -> list[Any]:
     return [x, *(x.copy() for _ in range(count - 1))]
 
 
+def _join(xp: Any, name: str, x: Any, ranks: int, axis: int) -> Any:
+    """The values of all ranks along an axis."""
+    return meet(xp, name, x, ranks, lambda xs: _copies(xp.concatenate(xs, axis), ranks), f", axis={axis}")
+
+
 def _part_of(x: Any, rank: int, ranks: int, axis: int) -> Any:
     size = x.shape[axis] // ranks
     return x[(slice(None),) * axis + (slice(rank * size, (rank + 1) * size),)]
@@ -114,9 +119,7 @@ shared_op = linear(
 whole_op = linear(
     "whole",
     statics=_ALONG_STATICS,
-    value=lambda xp, x, ranks, axis: meet(
-        xp, "whole", x, ranks, lambda xs: _copies(xp.concatenate(xs, axis), ranks), f", axis={axis}"
-    ),
+    value=lambda xp, x, ranks, axis: _join(xp, "whole", x, ranks, axis),
     spec=_joined,
     transpose=lambda bar, ranks, axis: apply(part_op, bar, ranks=ranks, axis=axis),
     samples=_ALONG,
@@ -134,9 +137,7 @@ part_op = linear(
 all_gather_op = linear(
     "all_gather",
     statics=_ALONG_STATICS,
-    value=lambda xp, x, ranks, axis: meet(
-        xp, "all_gather", x, ranks, lambda xs: _copies(xp.concatenate(xs, axis), ranks), f", axis={axis}"
-    ),
+    value=lambda xp, x, ranks, axis: _join(xp, "all_gather", x, ranks, axis),
     spec=_joined,
     transpose=lambda bar, ranks, axis: apply(reduce_scatter_op, bar, ranks=ranks, axis=axis),
     samples=_ALONG,

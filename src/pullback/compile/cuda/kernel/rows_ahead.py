@@ -1,7 +1,7 @@
 """Rows that are loaded ahead: a block has one row in registers, while the next are on their way to shared memory.
 
 A long row fills the registers or the shared memory of a processor, so that no other block could load while this one
-computes. Each thread copies the vectors that it will take itself, so that nobody waits for another's copies.
+computes. Each thread copies the vectors that it will take itself, so that no thread waits for copies of another.
 """
 
 from __future__ import annotations

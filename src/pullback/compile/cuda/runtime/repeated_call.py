@@ -49,7 +49,7 @@ class RepeatedCall:
         self.references = [weakref.ref(x, forget) for x in arrays]
 
     def find_round(self) -> Round | None:
-        """Results that nothing refers to. Whoever asks has the lock of the stream."""
+        """Results that nothing refers to. The caller has the lock of the stream."""
         for found in self.rounds:
             if are_idle(found.results):
                 return found
