@@ -313,3 +313,32 @@ def test_a_derivative_of_a_loop_runs_an_impure_op_as_often_or_refuses(flow, name
     found, count = counted(calls, f, X)
     assert count == FLOWS[flow]
     np.testing.assert_allclose(found, derive(lambda x: pb.sum(pb.sin(flow(lambda c: c * 2.0, x))))(X), rtol=1e-14)
+
+
+ONES = np.ones(4)
+
+
+def looping(note):
+    return lambda x: pb.scan(lambda c, _: (note(ONES), (2.0 * c, None))[1], x, np.zeros(3))[0]
+
+
+def branching(note):
+    return lambda x: pb.cond(x[0] > 0, lambda x: (note(ONES), x)[1], lambda x: x, x)
+
+
+def repeating(note):
+    return lambda x: pb.while_loop(lambda c: c[0] < 0.5, lambda c: (note(ONES), 2.0 * c)[1], x)
+
+
+@pytest.mark.parametrize(
+    ("make", "x", "wanted"),
+    [(looping, X, 3), (branching, X, 1), (branching, -X, 0), (repeating, X, 3), (repeating, X + 1.0, 0)],
+)
+def test_impure_ops_on_constants_run_as_often_as_their_loop_or_branch(make, x, wanted):
+    """On constants alone they belong to the body that calls them, not to the trace, nor to the program around it."""
+    double, calls = counting(False)
+    f = make(double)
+    assert counted(calls, f, x)[1] == wanted
+    compiled = pb.jit(f)
+    for _ in range(3):
+        assert counted(calls, compiled, x)[1] == wanted

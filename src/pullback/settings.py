@@ -23,7 +23,7 @@ R = TypeVar("R")
 class Modes(NamedTuple):
     """How ops behave in this context: whether they record, the installed instruments, a symbol of the program that
     `jit` is tracing, which records ops on captured tensors (`ops/record.py`), what `pb.autocast` casts, and the rank
-    that this is among ranks of one process.
+    that this is among ranks of one process; and a symbol of the innermost program that `jit` is tracing.
     """
 
     grad: bool = True
@@ -32,6 +32,7 @@ class Modes(NamedTuple):
     tracing: Any = None
     autocast: Any = None
     rank: Any = None
+    staging: Any = None
 
 
 def context_key(mode: Modes) -> Any:

@@ -61,8 +61,8 @@ def run(op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
         return top.interpret(op, args, static)
     if mode is PLAIN:  # one identity test: an attribute costs as much again
         return compute(op, args, static)
-    if (tracing := mode.tracing) is not None and op.effects.runs_once and tracing.scope.open:
-        return tracing.interpret(op, args, static)  # on constants alone: it runs when the program does
+    if (staging := mode.staging) is not None and op.effects.runs_once and staging.scope.open:
+        return staging.interpret(op, args, static)  # on constants alone: it runs when the program does
     instruments = mode.instruments
     if instruments is None or not instruments.sees(op):
         return compute(op, args, static)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
+
 from ..arrays.call_site import user_line
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, spec_of
@@ -51,7 +53,7 @@ def stage(
 
     with Scope(name, lift, _last_argument) as scope:
         inputs = tuple([Symbol(spec, scope, equations, constants) for spec in specs])
-        with _modes_inside(name, inputs):
+        with _modes_inside(name, inputs, Symbol(_NO_SPEC, scope, equations, constants)):
             out = function(*inputs)
         outputs = tuple([resolve_symbol(x) for x in out] if isinstance(out, (list, tuple)) else [resolve_symbol(out)])
     scope.lift = _last_argument  # equations no longer refer to their list: no reference cycle is left
@@ -60,11 +62,21 @@ def stage(
     return Program(inputs, tuple(equations), outputs)
 
 
-def _modes_inside(name: str, inputs: Sequence[Symbol]) -> AbstractContextManager[None]:
-    """A program is the same one whether or not the place it is traced at records: that place runs it."""
+#: The spec of a symbol that only stands for its program.
+_NO_SPEC = Spec((), np.dtype(bool))
+
+
+def _modes_inside(name: str, inputs: Sequence[Symbol], handle: Symbol) -> AbstractContextManager[None]:
+    """A program is the same one whether or not the place it is traced at records: that place runs it. Inside of `jit`,
+    bodies of loops and branches record ops that run exactly once, also those on constants.
+    """
     if name == "jit" and inputs:
-        return override_modes(tracing=inputs[0])
-    return enable_grad() if name == "staging" and not modes().grad else nullcontext()
+        return override_modes(tracing=inputs[0], staging=handle)
+    if name != "staging":
+        return nullcontext()
+    if modes().tracing is not None:
+        return override_modes(grad=True, inference=False, staging=handle)
+    return nullcontext() if modes().grad else enable_grad()
 
 
 def _last_argument(*x: Any) -> Any:
