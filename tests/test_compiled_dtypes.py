@@ -57,6 +57,24 @@ def test_pointwise(first, second):
         equal(jit(pointwise)(x, y), pointwise(x, y), f"{first} with {second}")
 
 
+def nearest_integer(x, limits):
+    if np.isnan(x):
+        return 0
+    return min(max(int(np.clip(x, -1e30, 1e30)), limits.min), limits.max)
+
+
+@pytest.mark.parametrize("target", [d for d in NATIVE if "int" in d])
+@pytest.mark.parametrize("source", ["float32", "float64"])
+def test_floats_out_of_range_become_the_nearest_integer(source, target):
+    """Vectors are compared with the limits and converted at once; those are tried with numbers around them."""
+    limits = np.iinfo(target)
+    edges = [float(limits.min), float(limits.max), -1.5, -0.5, 0.5, 1.5, 100.9, -100.9]
+    edges += [e * f for e in edges[:2] for f in (0.5, 0.999999, 1.000001, 2.0)]
+    x = np.resize(np.array([*edges, np.inf, -np.inf, np.nan, 1e30, -1e30], source), 101)
+    wanted = np.array([nearest_integer(v, limits) for v in x], target)
+    np.testing.assert_array_equal(jit(lambda x: pb.astype(x, target))(x), wanted)
+
+
 def test_signed_and_unsigned_compare_exactly():
     x, y = np.array([2**63 - 1, -1, 5]), np.array([2**63, 2**64 - 1, 5], np.uint64)
     for g in (pb.equal, pb.less, pb.greater_equal):

@@ -24,8 +24,8 @@ LAYERS = [
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 #: Packages that may be missing, or are too slow to come with us: the only ones to be imported inside a function.
 OPTIONAL = {
-    "cuda", "cupy", "cupy_backends", "cupyx", "einops", "jax", "llvmlite", "ml_dtypes", "mpmath", "optree", "rich",
-    "scipy", "torch",
+    "cuda", "cupy", "cupy_backends", "cupyx", "einops", "jax", "llvmlite", "ml_dtypes", "mpi4py", "mpmath", "optree",
+    "rich", "scipy", "torch",
 }  # fmt: skip
 #: What `import pullback` may load beside the standard library.
 AT_ONCE = {"numpy", "pullback"}

@@ -23,9 +23,11 @@ __all__ = [
     "MemoryBudgetError",
     "MiscompiledError",
     "MismatchError",
+    "NonFiniteError",
     "PullbackError",
     "RankLostError",
     "RecomputeError",
+    "ReplicaDriftError",
     "ShapeError",
     "StorageError",
     "SingularError",
@@ -133,6 +135,14 @@ class CollectiveTimeoutError(WorldError, TimeoutError):
 
 class RankLostError(WorldError):
     """A rank ended while others wait for it."""
+
+
+class NonFiniteError(WorldError, FloatingPointError):
+    """A rank brought a NaN or an infinity to a sum over ranks."""
+
+
+class ReplicaDriftError(WorldError):
+    """Values that all ranks should have in common differ."""
 
 
 class AnomalyError(PullbackError, FloatingPointError):

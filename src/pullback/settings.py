@@ -35,13 +35,38 @@ class Modes(NamedTuple):
     staging: Any = None
 
 
+#: Called when a setting of the whole process changes (the precision of products, the world that it is a rank of): what
+#: was compiled for the other one is not the next call's.
+setting_listeners: list[Callable[[], None]] = []
+#: The world that this process is a rank of, where ranks are processes (`pb.distributed.init`).
+_process_rank: Any = None
+
+
+def _notify_listeners() -> None:
+    for listener in setting_listeners:
+        listener()
+
+
+def set_process_rank(world: Any) -> None:
+    """Make this process a rank of a world; None: it is alone."""
+    global _process_rank
+    _process_rank = world
+    _notify_listeners()
+
+
+def current_rank() -> Any:
+    """The world that this thread is a rank of: one of threads (`Modes.rank`), or the process's; None: it is alone."""
+    found = modes().rank
+    return _process_rank if found is None else found
+
+
 def context_key(mode: Modes) -> Any:
-    """What a traced program depends on besides arguments: the dtypes that `pb.autocast` chooses, and the rank among
-    ranks of one process; None where there is neither.
+    """What a traced program depends on besides arguments: the dtypes that `pb.autocast` chooses, and the world that
+    this is a rank of; None where there is neither.
     """
     if mode.autocast is None and mode.rank is None:
-        return None
-    return (None if mode.autocast is None else mode.autocast.key), mode.rank
+        return _process_rank
+    return (None if mode.autocast is None else mode.autocast.key), mode.rank or _process_rank
 
 
 #: The default modes, and those of `no_grad` and `inference_mode`. Eager fast paths test `modes() is PLAIN`, so an equal
@@ -312,8 +337,6 @@ class native:
 
 
 _matmul_precision = "float32"
-#: Called when the precision changes: what was compiled for the other one is not the next call's.
-precision_listeners: list[Callable[[], None]] = []
 
 
 def get_matmul_precision() -> str:
@@ -342,5 +365,4 @@ def set_matmul_precision(precision: str) -> None:
     if precision not in ("float32", "tf32"):
         raise ArgumentError(f'set_matmul_precision: the precision is "float32" or "tf32", got {precision!r}.')
     _matmul_precision = precision
-    for listener in precision_listeners:
-        listener()
+    _notify_listeners()

@@ -48,8 +48,9 @@ class Handle:
 
 
 class Hooks:
-    """The hooks of one node in the order of registration: kind is "grad", "post_accumulate", "pre", "post",
-    "retain" or "multi".
+    """The hooks of one node in the order of registration: kind is "grad", "pre_accumulate" (of a leaf, with what is
+    about to be added to its gradient), "post_accumulate", "pre", "post", "retain", "multi", or "end" (once, when a
+    backward pass that reached the node has added up all gradients, and can still fail).
     """
 
     __slots__ = ("__weakref__", "entries")

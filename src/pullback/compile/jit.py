@@ -18,7 +18,7 @@ from ..arrays.trees import dict_key_order, flatten, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ArgumentTypeError
 from ..public_names import explain_missing_attributes, explain_missing_functions
-from ..settings import context_key, modes, precision_listeners
+from ..settings import context_key, modes, setting_listeners
 from .recompilation import STORM, ArgumentKind, warn_of_storm
 from .specialization import Specialization, ambient_memory_limit, matmul_precision_on
 from .stage.argument_errors import as_argument, describe_unhashable
@@ -239,8 +239,7 @@ class Jitted(Generic[P, R]):
             matmul_precision_on(specs),
             context_key(modes()),
         )
-        if key.precision is not None:
-            _ON_GPUS.add(self)
+        _CALLED.add(self)
         known = self.entries.get(key, [])
         entry = next((e for e in known if e.is_current()), None)
         if entry is None:
@@ -310,16 +309,16 @@ class Jitted(Generic[P, R]):
         return Specialization(self, static, structure, [as_argument(x, self, args, kwargs) for x in leaves], donated)
 
 
-#: Functions with forms that depend on the precision of products: their next call looks for its form.
-_ON_GPUS: weakref.WeakSet[Jitted[..., Any]] = weakref.WeakSet()
+#: Functions that were called: when a setting of the process changes, their next call looks for its form.
+_CALLED: weakref.WeakSet[Jitted[..., Any]] = weakref.WeakSet()
 
 
 def _forget_last_forms() -> None:
-    for jitted in list(_ON_GPUS):
+    for jitted in list(_CALLED):
         jitted.last = None
 
 
-precision_listeners.append(_forget_last_forms)
+setting_listeners.append(_forget_last_forms)
 explain_missing_attributes(Jitted, "Jitted", "clear_cache eval_shape trace")
 explain_missing_functions(jit, "script trace")
 

@@ -322,9 +322,9 @@ class Routine:
 
 @dataclass(eq=False, slots=True)
 class Host:
-    """An op that NumPy executes: `call(*arrays)` returns what is copied into `outs`; `is_repeatable`: equal results
-    however often it is called. A `routine` computes the same without Python; where it cannot finish, as for a singular
-    matrix, NumPy executes the op after all, which raises its own error.
+    """An op that NumPy executes: `call(*arrays)` returns what is copied into `outs`, or `into(outs, *arrays)` computes
+    it there; `is_repeatable`: equal results however often it is called. A `routine` computes the same without Python;
+    where it cannot finish, as for a singular matrix, NumPy executes the op after all, which raises its own error.
     """
 
     name: str
@@ -333,6 +333,7 @@ class Host:
     outs: tuple[Layout, ...]
     is_repeatable: bool = False
     routine: Routine | None = None
+    into: Callable[..., None] | None = None
 
     def reads(self) -> list[Buffer]:
         return [a.buffer for a in self.args if isinstance(a, Layout)]
@@ -353,9 +354,15 @@ class Host:
             tricks = namespace_of([flat]).lib.stride_tricks
             return tricks.as_strided(flat[layout.offset :], layout.shape, strides)
 
-        found = self.call(*(as_array(a) if isinstance(a, Layout) else a for a in self.args))
+        arrays = [as_array(a) if isinstance(a, Layout) else a for a in self.args]
+        if self.into is not None and all(layout.is_whole for layout in self.outs):
+            self.into([as_array(layout) for layout in self.outs], *arrays)
+            return
+        found = self.call(*arrays)
         for value, layout in zip(found if type(found) is tuple else (found,), self.outs, strict=True):
-            as_array(layout)[...] = value
+            target = as_array(layout)
+            # what an op returns on the host, such as that ranks agreed, has memory of the device in a program there
+            target[...] = value if type(value) is type(target) else namespace_of([target]).asarray(value)
 
 
 @dataclass(eq=False, slots=True)

@@ -21,11 +21,14 @@ from ..arrays.value import Value
 from ..checkpoint.budget.memory_budget import Budget
 from ..errors import ArgumentError, GraphError
 from ..instrument import ProgramCall
+from ..ops.collective.world import current_world
 from ..ops.dispatch import as_value
 from ..ops.lazy import lazy_function
 from ..ops.op import Op
+from ..program.agreement import agree_first
 from ..program.constants import is_unchanged
 from ..program.ir import Program, Symbol
+from ..program.overlap import start_sums_early
 from ..program.passes import optimize
 from ..settings import context_key, get_matmul_precision, installed, modes, override_modes
 from ..transforms.boundary import unwrap_to_level
@@ -131,7 +134,10 @@ class Specialization:
     @lazy
     def graph(self) -> Program:
         """What computes results: the program after all passes. Derivatives are taken of what was staged."""
-        return optimize(self.staged)
+        program = optimize(self.staged)
+        if current_world().runs_beside:
+            program = start_sums_early(program)
+        return agree_first(program, self.name)
 
     @lazy
     def donated(self) -> dict[int, int]:
@@ -284,7 +290,7 @@ class Specialization:
 
     @functools.cached_property
     def has_impure_ops(self) -> bool:
-        return any(e.effects.runs_once for e in self.staged.equations)
+        return any(e.effects.has_side_effects for e in self.staged.equations)
 
     def _store_states(self, outs: list[Any]) -> list[Any]:
         """The results, after the new states of f have been stored."""

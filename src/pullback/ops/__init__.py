@@ -35,6 +35,7 @@ LIBRARY: tuple[str, ...] = (
     "contract.dot_products",
     "naming",
     "window.pooling",
+    "order.largest",
     "order.quantiles",
     "elementwise.quantize",
     "random",

@@ -112,6 +112,7 @@ def linear(
     sums: bool = False,
     form: Any = None,
     effects: Effects = PURE,
+    kinds: tuple[str, str] | None = None,
     statics: Mapping[str, Any] | None = None,
     direct: FormulaFunction | None = None,
     autocast: str = "",
@@ -139,7 +140,7 @@ def linear(
         name=name, family="linear", args=args, value=value, spec=spec,
         pulls={a: as_formula(pulls[a]) if a in pulls else None for a in args}, push=push or push_by_op, batch=batch,
         samples=samples, rearranges=rearranges, form=form, effects=effects, statics=statics or {}, direct=direct,
-        wide_value=sums, autocast=autocast, on_gpu=on_gpu,
+        wide_value=sums, autocast=autocast, on_gpu=on_gpu, kinds=kinds,
     )  # fmt: skip
     return register(op)
 
@@ -225,10 +226,13 @@ def general(
     direct: FormulaFunction | None = None,
     autocast: str = "",
     effects: Effects = PURE,
+    wide: bool = True,
+    into: FormulaFunction | None = None,
+    kinds: tuple[str, str] | None = None,
 ) -> Op:
     """An op that states both derivatives; without them its results carry none (integers, booleans). Where the pulls
     of its arguments share most of their work, `joint` computes them together. `args` names the arrays where the
-    parameters of `value` do not.
+    parameters of `value` do not. Without `wide` it takes half precision as it is.
     """
     if (pulls is None and joint is None) != (push is None):
         raise ArgumentError(f"op {name!r} must state pulls and push, or neither.")
@@ -236,10 +240,10 @@ def general(
         name=name, family=family, args=args or _argument_names(value, statics), value=value, spec=spec,
         pulls={a: None if p is None else as_formula(p) for a, p in (pulls or {}).items()},
         push=(lambda tangents, out, primals, static: None) if push is None else _push_wide(push),
-        batch=batch, samples=samples, wide_value=True, wide_rules=True,
+        batch=batch, samples=samples, wide_value=wide, wide_rules=wide,
         differentiable=push is not None, rearranges=rearranges, form=form,
         joint=None if joint is None else as_formula(joint), statics=statics or {}, meet=meet, direct=direct,
-        autocast=autocast, effects=effects,
+        autocast=autocast, effects=effects, kinds=kinds, into=into,
     )  # fmt: skip
     return register(op)
 

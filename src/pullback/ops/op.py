@@ -58,18 +58,25 @@ class MaskedCotangent:
 
 class Effects(NamedTuple):
     """What a program may do with calls of an op: merge equal ones, drop those that are unused, repeat one (or run it
-    when the program is compiled), move one past another that must stay in place.
+    when the program is compiled), move one past another that must stay in place. `alone`: a call concerns this rank
+    alone; one that is not meets calls of other ranks, which must all do the same.
     """
 
     merge: bool = True
     drop: bool = True
     repeat: bool = True
     reorder: bool = True
+    alone: bool = True
 
     @property
     def runs_once(self) -> bool:
         """Whether a call runs exactly once: a checkpoint may not repeat it, though its user asked for that."""
         return not (self.repeat or self.drop)
+
+    @property
+    def has_side_effects(self) -> bool:
+        """Whether a derivative may not run it again. A collective it may, since the derivatives of all ranks do."""
+        return self.runs_once and self.alone
 
     def with_inner(self, inner: Effects) -> Effects:
         """The effects of a call that also runs something with effects of its own."""
@@ -98,6 +105,8 @@ PURE = Effects()
 UNKNOWN = Effects(repeat=False)
 #: An op whose calls are what it is for: it counts, prints, or talks to others.
 IMPURE = Effects(merge=False, drop=False, repeat=False, reorder=False)
+#: An op whose calls meet those of other ranks.
+COLLECTIVE = IMPURE._replace(alone=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -130,7 +139,8 @@ class Op:
     `masked(bars, args, positions)` belongs to an op that runs a program: the shares of masked cotangents, one for each
     result, found op by op.
 
-    `effects` says what passes, budgets and the scheduler may do with its calls.
+    `effects` says what passes, budgets and the scheduler may do with its calls. `kinds`, of a collective: whether it
+    takes values that ranks have in common or of their own, and which of the two it gives.
 
     `meet(*args, **static)` sees the arguments wherever a program runs op by op, and may refuse them.
 
@@ -143,7 +153,8 @@ class Op:
     `direct(*specs, **static)` gives the NumPy function of the arrays alone that computes the op's value with the least
     overhead; None: `value` with its parameters bound. What it gives serves a GPU too if it only calls a method of the
     array. `on_gpu(*specs, **static)` gives a function of a GPU's arrays that is quicker than `value`, which is asked
-    where it returns None; that of a contraction takes `views` too (`bind_to_views` in `ops/binding.py`).
+    where it returns None; that of a contraction takes `views` too (`bind_to_views` in `ops/binding.py`). In programs
+    `into(xp, outs, *arrays, **static)` computes the op in memory that is given.
     """
 
     name: str
@@ -165,9 +176,11 @@ class Op:
     follow: Callable[..., Any] | None = None
     meet: Callable[..., None] | None = None
     direct: Callable[..., Any] | None = None
+    into: Callable[..., None] | None = None
     on_gpu: Callable[..., Any] | None = None
     effects: Effects = PURE
     algebra: Algebra = OPAQUE
+    kinds: tuple[str, str] | None = None
     stops_tapes: bool = False
     autocast: str = ""
     masked: Callable[..., Any] | None = None

@@ -58,10 +58,10 @@ def backward(
     targets = None if only is None else frozenset(_require_node(t, i) for i, t in enumerate(only))
     log = _GradientLog(only, create_graph)
     try:
-        Sweep(log, targets, retain=retain_graph, create_graph=create_graph, workers=workers).run(
-            [(_root_node(self), start)]
-        )
+        sweep = Sweep(log, targets, retain=retain_graph, create_graph=create_graph, workers=workers)
+        sweep.run([(_root_node(self), start)])
         log.check_all_reached(targets)
+        sweep.hooks.run_end_hooks()
     except BaseException:
         log.undo()
         raise

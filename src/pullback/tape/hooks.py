@@ -92,16 +92,22 @@ class HookRun:
 
     def __init__(self, nodes: Sequence[Node], create_graph: bool) -> None:
         self._create_graph = create_graph
-        # copied, since a hook may add and remove hooks
-        self.entries = {n: tuple(n.hooks.entries.values()) for n in nodes if n.hooks is not None and n.hooks.entries}
+        #: By node and by kind; copied, since a hook may add and remove hooks.
+        self.entries: dict[Node, dict[str, list[Any]]] = {}
+        for node in nodes:
+            if node.hooks is not None and node.hooks.entries:
+                own = self.entries[node] = {}
+                for kind, hook in node.hooks.entries.values():
+                    own.setdefault(kind, []).append(hook)
         self._groups: dict[HookGroup, dict[int, Any]] = {}
         for entries in self.entries.values():
-            for kind, member in entries:
-                if kind == "multi" and isinstance(member, _GroupMember):
+            for member in entries.get("multi", ()):
+                if isinstance(member, _GroupMember):
                     self._groups.setdefault(member.group, {})[member.index] = None
 
-    def hooks_of(self, node: Node, kind: str) -> list[Any]:
-        return [hook for found, hook in self.entries.get(node, ()) if found == kind]
+    def hooks_of(self, node: Node, kind: str) -> Sequence[Any]:
+        entries = self.entries.get(node)
+        return () if entries is None else entries.get(kind, ())
 
     def run_gradient_hooks(self, node: Node, bar: Any, retain: Callable[[Tensor, Any], None]) -> Any:
         """Run gradient hooks as registered, then those that only observe; a missing cotangent is zeros to them."""
@@ -137,6 +143,12 @@ class HookRun:
                     self._apply_hook_result(s, f, node, "post hook") for s, f in zip(shares, found, strict=True)
                 )
         return shares
+
+    def run_end_hooks(self) -> None:
+        """The pass is over: each hook that waited for that runs once, though several nodes have it."""
+        found = [hook for entries in self.entries.values() for hook in entries.get("end", ())]
+        for hook in dict.fromkeys(found):
+            hook()
 
     def as_user_tensor(self, bar: Any) -> Any:
         """A cotangent as a tensor that the user may keep."""

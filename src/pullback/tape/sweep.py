@@ -244,6 +244,8 @@ class Sweep:
         if hooked:
             bar = self.hooks.run_gradient_hooks(node, bar, self.receiver.retain)
         if node.rule is None if self.targets is None else node in self.targets:
+            for hook in self.hooks.hooks_of(node, "pre_accumulate") if hooked else ():
+                hook(bar)
             tensors = self.receiver.receive(node, bar)
             if self._watched:
                 self._instruments.delivered(tensors)

@@ -5,14 +5,16 @@ Factors of a matrix that several systems share, its transposed ones included, ar
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ...arrays.backends import is_array
+from ...arrays.backends import is_array, namespace_of
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...ops.dispatch import compute
+from ...ops.op import Op
 from ...program.ir import Equation, Symbol
 from ..loop_ir import Host, Layout, Routine
 from .fuse import Fuser
@@ -34,13 +36,19 @@ def _value_of(e: Equation) -> Callable[..., Any]:
     return lambda *arrays: compute(op, arrays, static)
 
 
+def _compute_into(op: Op, static: dict[str, Any], outs: Sequence[Any], *arrays: Any) -> None:
+    assert op.into is not None
+    op.into(namespace_of(arrays), outs, *arrays, **static)
+
+
 def _append_step(
     f: Fuser, e: Equation, call: Callable[..., Any], args: tuple[Any, ...], made: Sequence[Spec],
     routine: Routine | None = None, order: Sequence[int] | None = None,
 ) -> list[Layout]:  # fmt: skip
     """Add a step for an equation; the memory of its results, whose axes may have an order."""
     outs = [f.new_layout(spec, order if order is not None and len(order) == spec.ndim else None) for spec in made]
-    f.steps.append(Host(e.op.name, call, args, tuple(outs), e.op.is_repeatable(e.static), routine))
+    into = None if e.op.into is None else functools.partial(_compute_into, e.op, e.static)
+    f.steps.append(Host(e.op.name, call, args, tuple(outs), e.op.is_repeatable(e.static), routine, into))
     for layout in outs:
         f.note(len(f.steps) - 1, layout.buffer)
     return outs

@@ -49,6 +49,7 @@ def record_hosts(programs: Sequence[Steps]) -> dict[Host, RecordedCall]:
                 else known.setdefault(id(host.call), RecordedCall(host.call))
             )
             found[host] = host.call = made
+            host.into = None
     return found
 
 

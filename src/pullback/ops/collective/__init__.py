@@ -1,5 +1,5 @@
 """Collectives: ops on the values of all ranks that run a program together."""
 
-from . import collectives
+from . import collectives, gathering
 
-__all__ = ["collectives"]
+__all__ = ["collectives", "gathering"]

@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ...arrays.argument_checks import short_repr
 from ...arrays.call_site import attributed_to_caller
+from ...arrays.trees import flatten, unflatten
 from ...errors import ArgumentError, ShapeError
 from ..axes import as_integer, normalize_axis
 from ..dispatch import apply, as_value, ndim, shape
 from ..index.indexing import getitem
+from ..op import Op
 from ..shape.arrange import concat
 from ..signatures import of_array
+from .agreement import barrier_op
+from .kinds import check_kind
+from .many import shares_op, totals_op
 from .records import (
     all_gather_op,
     all_to_all_op,
     are_pairs,
     broadcast_op,
     extreme_op,
-    meet,
     part_op,
     permute_op,
     reduce_scatter_op,
@@ -36,24 +38,22 @@ def _ranks() -> int:
     return current_world().size
 
 
-@of_array
 @attributed_to_caller
 def total(x: Any, /) -> Any:
     """The sum of the ranks' own values, which all of them then have in common. The order of additions follows from the
-    number of ranks alone.
+    number of ranks alone. Of a tree all leaves are summed in one meeting.
 
     >>> import pullback as pb
     >>> pb.distributed.run(lambda: float(pb.distributed.total(pb.distributed.rank() + 1.0)), 3)
     [6.0, 6.0, 6.0]
     """
-    return apply(total_op, as_value(x), ranks=_ranks())
+    return _apply_to_leaves(total_op, totals_op, x)
 
 
-@of_array
 @attributed_to_caller
 def shared(x: Any, /) -> Any:
     """A value that all ranks have in common, for each to use on its own: x itself, whose gradient is the total of what
-    the ranks find. Parameters of a model go through it; nothing is sent.
+    the ranks find. Parameters of a model, a whole tree of them, go through it; nothing is sent.
 
     >>> import pullback as pb
     >>> def loss(w):
@@ -61,7 +61,7 @@ def shared(x: Any, /) -> Any:
     >>> pb.distributed.run(lambda: float(pb.grad(loss)(2.0)), 3)
     [6.0, 6.0, 6.0]
     """
-    return apply(shared_op, as_value(x), ranks=_ranks())
+    return _apply_to_leaves(shared_op, shares_op, x)
 
 
 @of_array
@@ -87,7 +87,7 @@ def all_gather(x: Any, /, axis: int = 0) -> Any:
     [[0, 0, 1, 1], [0, 0, 1, 1]]
     """
     x = as_value(x)
-    return apply(all_gather_op, x, ranks=_ranks(), axis=normalize_axis(axis, ndim(x), "all_gather"))
+    return _apply(all_gather_op, x, axis=normalize_axis(axis, ndim(x), "all_gather"))
 
 
 @of_array
@@ -101,7 +101,7 @@ def reduce_scatter(x: Any, /, axis: int = 0) -> Any:
     """
     x = as_value(x)
     axis = _divisible_axis(x, axis, "reduce_scatter")
-    return apply(reduce_scatter_op, x, ranks=_ranks(), axis=axis)
+    return _apply(reduce_scatter_op, x, axis=axis)
 
 
 @of_array
@@ -114,7 +114,7 @@ def whole(x: Any, /, axis: int = 0) -> Any:
     [[0, 1, 2], [0, 1, 2], [0, 1, 2]]
     """
     x = as_value(x)
-    return apply(whole_op, x, ranks=_ranks(), axis=normalize_axis(axis, ndim(x), "whole"))
+    return _apply(whole_op, x, axis=normalize_axis(axis, ndim(x), "whole"))
 
 
 @of_array
@@ -127,7 +127,7 @@ def part(x: Any, /, axis: int = 0) -> Any:
     [[0, 1], [2, 3]]
     """
     x = as_value(x)
-    return apply(part_op, x, ranks=_ranks(), axis=_divisible_axis(x, axis, "part"))
+    return _apply(part_op, x, axis=_divisible_axis(x, axis, "part"))
 
 
 @of_array
@@ -139,7 +139,7 @@ def broadcast(x: Any, /, root: int = 0) -> Any:
     >>> pb.distributed.run(lambda: float(pb.distributed.broadcast(pb.distributed.rank() * 2.0, root=1)), 3)
     [2.0, 2.0, 2.0]
     """
-    return apply(broadcast_op, as_value(x), ranks=_ranks(), root=_existing_rank(root, "broadcast: root"))
+    return _apply(broadcast_op, x, root=_existing_rank(root, "broadcast: root"))
 
 
 @of_array
@@ -156,7 +156,7 @@ def all_to_all(x: Any, /, split_axis: int = 0, concat_axis: int = 0) -> Any:
     x = as_value(x)
     split = _divisible_axis(x, split_axis, "all_to_all")
     join = normalize_axis(concat_axis, ndim(x), "all_to_all")
-    return apply(all_to_all_op, x, ranks=_ranks(), split=split, join=join)
+    return _apply(all_to_all_op, x, split=split, join=join)
 
 
 @of_array
@@ -173,7 +173,7 @@ def permute(x: Any, /, pairs: Sequence[tuple[int, int]]) -> Any:
     known = tuple((_existing_rank(a, "permute"), _existing_rank(b, "permute")) for a, b in pairs)
     if not are_pairs(known):
         raise ArgumentError(f"permute: each rank sends once and receives once at most, got {short_repr(known)}.")
-    return apply(permute_op, as_value(x), ranks=_ranks(), pairs=known)
+    return _apply(permute_op, x, pairs=known)
 
 
 @of_array
@@ -266,7 +266,24 @@ def barrier() -> None:
     >>> pb.distributed.run(pb.distributed.barrier, 2)
     [None, None]
     """
-    meet(np, "barrier", np.zeros(()), _ranks(), lambda xs: xs)
+    apply(barrier_op, ranks=_ranks(), text="")
+
+
+def _apply_to_leaves(one: Op, many: Op, tree: Any) -> Any:
+    """An op on a value, or on all leaves of a tree at once."""
+    leaves, structure = flatten(tree)
+    if len(leaves) == 1:
+        return unflatten(structure, [_apply(one, leaves[0])])
+    for x in leaves:
+        check_kind(many, x)
+    more = {"names": ()} if many is totals_op else {}
+    return unflatten(structure, list(apply(many, *map(as_value, leaves), ranks=_ranks(), **more))) if leaves else tree
+
+
+def _apply(op: Op, x: Any, **static: Any) -> Any:
+    """A collective on a value of the right kind."""
+    check_kind(op, x)
+    return apply(op, as_value(x), ranks=_ranks(), **static)
 
 
 def _existing_rank(rank: Any, what: str) -> int:

@@ -13,7 +13,6 @@ Those on the right of the first three lines move nothing. Each call runs once, i
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,15 +24,18 @@ from .. import statics
 from ..dispatch import apply
 from ..families import general, linear
 from ..forms import View
-from ..op import IMPURE
+from ..op import COLLECTIVE
 from ..op_samples import normal_samples
-from .world import Combination, World, current_world, make_call
+from .exchange import Concatenation, Exchange, Extreme, FromRoot, Move, Sum, SumOfParts, Swap, part_of
+from .world import World, current_world, make_call
 
-_RANKS = statics.integer(1)
+#: What collectives take and give: values that ranks have in common, or of their own.
+TO_COMMON, TO_OWN, OWN = ("own", "common"), ("common", "own"), ("own", "own")
+RANKS = statics.integer(1)
 _PAIRS = statics.Static("pairs of ranks, each once a source and once a target", lambda v, specs, static: are_pairs(v))
 
 
-def _world_of(name: str, ranks: int) -> World:
+def world_of(name: str, ranks: int) -> World:
     """The world of a call that was made, or traced, for so many ranks."""
     world = current_world()
     if world.size != ranks:
@@ -41,46 +43,25 @@ def _world_of(name: str, ranks: int) -> World:
     return world
 
 
-def meet(xp: Any, name: str, x: Any, ranks: int, combine: Combination, alike: str = "") -> Any:
-    """The result of a collective for this rank. `alike`: what else all ranks must have given."""
-    x = xp.asarray(x)
-    call = make_call(name, f"{x.dtype.name}{list(x.shape)}{alike}")
-    return _world_of(name, ranks).meet(call, x, combine)
+def meet(xp: Any, name: str, x: Any, ranks: int, exchange: Exchange) -> Any:
+    """The result of a collective for this rank."""
+    return meet_many(xp, name, (x,), ranks, exchange)[0]
 
 
-def _add_up(arrays: Sequence[Any]) -> Any:
-    """The sum by a binary tree over ranks, whose order follows from their number alone."""
-    terms = list(arrays)
-    while len(terms) > 1:
-        pairs = [a + b for a, b in zip(terms[::2], terms[1::2], strict=False)]
-        terms = pairs + terms[2 * len(pairs) :]
-    return terms[0].copy() if len(arrays) == 1 else terms[0]
-
-
-def _copies(x: Any, count: int) -> list[Any]:
-    """The same numbers for each rank, in memory of its own."""
-    return [x, *(x.copy() for _ in range(count - 1))]
-
-
-def _join(xp: Any, name: str, x: Any, ranks: int, axis: int) -> Any:
-    """The values of all ranks along an axis."""
-    return meet(xp, name, x, ranks, lambda xs: _copies(xp.concatenate(xs, axis), ranks), f", axis={axis}")
-
-
-def _part_of(x: Any, rank: int, ranks: int, axis: int) -> Any:
-    size = x.shape[axis] // ranks
-    return x[(slice(None),) * axis + (slice(rank * size, (rank + 1) * size),)]
-
-
-def _split(x: Any, ranks: int, axis: int) -> list[Any]:
-    return [_part_of(x, r, ranks, axis) for r in range(ranks)]
+def meet_many(
+    xp: Any, name: str, arrays: Any, ranks: int, exchange: Exchange, outs: Sequence[Any] | None = None
+) -> list[Any]:
+    """The results of a collective on several arrays at once, in the memory of `outs` where the engine takes it."""
+    arrays = [xp.asarray(x) for x in arrays]
+    call = make_call(name, exchange, tuple([(x.dtype.name, x.shape) for x in arrays]))
+    return world_of(name, ranks).meet(call, xp, arrays, exchange, outs)
 
 
 def _resized(x: Spec, axis: int, size: int) -> Spec:
     return make_spec((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype, x.device)
 
 
-def _joined(x: Spec, ranks: int, axis: int) -> Spec:
+def join_spec(x: Spec, ranks: int, axis: int) -> Spec:
     return _resized(x, axis, x.shape[axis] * ranks)
 
 
@@ -97,134 +78,125 @@ def are_pairs(pairs: Any) -> bool:
 
 _ALONE = normal_samples([(3,), (2, 2), (), (0,)], ranks=[1, 1, 1, 1])
 _ALONG = normal_samples([(3,), (2, 2), (0,)], ranks=[1, 1, 1], axis=[0, 1, 0])
-_ALONG_STATICS = {"ranks": _RANKS, "axis": statics.axis}
+_ALONG_STATICS = {"ranks": RANKS, "axis": statics.axis}
 
 total_op = linear(
     "total",
-    statics={"ranks": _RANKS},
-    value=lambda xp, x, ranks: meet(xp, "total", x, ranks, lambda xs: _copies(_add_up(xs), ranks)),
+    kinds=TO_COMMON,
+    statics={"ranks": RANKS},
+    value=lambda xp, x, ranks: meet(xp, "total", x, ranks, Sum()),
     transpose=lambda bar, ranks: apply(shared_op, bar, ranks=ranks),
     samples=_ALONE,
-    sums=True,
-    effects=IMPURE,
+    effects=COLLECTIVE,
 )
 shared_op = linear(
     "shared",
-    statics={"ranks": _RANKS},
+    kinds=TO_OWN,
+    statics={"ranks": RANKS},
     value=lambda xp, x, ranks: xp.asarray(x),
     transpose=lambda bar, ranks: apply(total_op, bar, ranks=ranks),
     samples=_ALONE,
     form=View(lambda x, ranks: x),
 )
+
+
 whole_op = linear(
     "whole",
+    kinds=TO_COMMON,
     statics=_ALONG_STATICS,
-    value=lambda xp, x, ranks, axis: _join(xp, "whole", x, ranks, axis),
-    spec=_joined,
+    value=lambda xp, x, ranks, axis: meet(xp, "whole", x, ranks, Concatenation(axis)),
+    spec=join_spec,
     transpose=lambda bar, ranks, axis: apply(part_op, bar, ranks=ranks, axis=axis),
     samples=_ALONG,
-    effects=IMPURE,
+    effects=COLLECTIVE,
 )
 part_op = linear(
     "part",
+    kinds=TO_OWN,
     statics=_ALONG_STATICS,
-    value=lambda xp, x, ranks, axis: _part_of(x, _world_of("part", ranks).rank, ranks, axis).copy(),
+    value=lambda xp, x, ranks, axis: part_of(x, world_of("part", ranks).rank, ranks, axis).copy(),
     spec=_parted,
     transpose=lambda bar, ranks, axis: apply(whole_op, bar, ranks=ranks, axis=axis),
     samples=_ALONG,
-    effects=IMPURE,
+    effects=COLLECTIVE,
 )
 all_gather_op = linear(
     "all_gather",
+    kinds=OWN,
     statics=_ALONG_STATICS,
-    value=lambda xp, x, ranks, axis: _join(xp, "all_gather", x, ranks, axis),
-    spec=_joined,
+    value=lambda xp, x, ranks, axis: meet(xp, "all_gather", x, ranks, Concatenation(axis)),
+    spec=join_spec,
     transpose=lambda bar, ranks, axis: apply(reduce_scatter_op, bar, ranks=ranks, axis=axis),
     samples=_ALONG,
-    effects=IMPURE,
+    effects=COLLECTIVE,
+)
+#: The same for what is forgotten after use: a checkpoint gathers it again instead of keeping it.
+regather_op = linear(
+    "regather",
+    kinds=OWN,
+    statics=_ALONG_STATICS,
+    value=lambda xp, x, ranks, axis: meet(xp, "all_gather", x, ranks, Concatenation(axis)),
+    spec=join_spec,
+    transpose=lambda bar, ranks, axis: apply(reduce_scatter_op, bar, ranks=ranks, axis=axis),
+    samples=_ALONG,
+    effects=COLLECTIVE._replace(repeat=True),
 )
 reduce_scatter_op = linear(
     "reduce_scatter",
+    kinds=OWN,
     statics=_ALONG_STATICS,
-    value=lambda xp, x, ranks, axis: meet(
-        xp,
-        "reduce_scatter",
-        x,
-        ranks,
-        lambda xs: [p.copy() for p in _split(_add_up(xs), ranks, axis)],
-        f", axis={axis}",
-    ),
+    value=lambda xp, x, ranks, axis: meet(xp, "reduce_scatter", x, ranks, SumOfParts(ranks, axis)),
     spec=_parted,
     transpose=lambda bar, ranks, axis: apply(all_gather_op, bar, ranks=ranks, axis=axis),
     samples=_ALONG,
-    sums=True,
-    effects=IMPURE,
+    effects=COLLECTIVE,
 )
 broadcast_op = linear(
     "broadcast",
-    statics={"ranks": _RANKS, "root": statics.integer(0)},
-    value=lambda xp, x, ranks, root: meet(
-        xp, "broadcast", x, ranks, lambda xs: _copies(xs[root].copy(), ranks), f", root={root}"
-    ),
+    kinds=TO_COMMON,
+    statics={"ranks": RANKS, "root": statics.integer(0)},
+    value=lambda xp, x, ranks, root: meet(xp, "broadcast", x, ranks, FromRoot(root)),
     transpose=lambda bar, ranks, root: apply(keep_at_op, bar, ranks=ranks, root=root),
     samples=normal_samples([(3,), (2, 2), (), (0,)], ranks=[1] * 4, root=[0] * 4),
-    effects=IMPURE,
+    effects=COLLECTIVE,
 )
 keep_at_op = linear(
     "keep_at",
-    statics={"ranks": _RANKS, "root": statics.integer(0)},
-    value=lambda xp, x, ranks, root: xp.array(x) if _world_of("keep_at", ranks).rank == root else xp.zeros_like(x),
+    kinds=TO_OWN,
+    statics={"ranks": RANKS, "root": statics.integer(0)},
+    value=lambda xp, x, ranks, root: xp.array(x) if world_of("keep_at", ranks).rank == root else xp.zeros_like(x),
     transpose=lambda bar, ranks, root: apply(broadcast_op, bar, ranks=ranks, root=root),
     samples=normal_samples([(3,), (2, 2), (), (0,)], ranks=[1] * 4, root=[0] * 4),
-    effects=IMPURE,
+    effects=COLLECTIVE,
 )
 all_to_all_op = linear(
     "all_to_all",
-    statics={"ranks": _RANKS, "split": statics.axis, "join": statics.axis},
-    value=lambda xp, x, ranks, split, join: meet(
-        xp,
-        "all_to_all",
-        x,
-        ranks,
-        lambda xs: [xp.concatenate([_part_of(y, r, ranks, split) for y in xs], join) for r in range(ranks)],
-        f", from axis {split} to axis {join}",
-    ),
-    spec=lambda x, ranks, split, join: _joined(_parted(x, ranks, split), ranks, join),
+    kinds=OWN,
+    statics={"ranks": RANKS, "split": statics.axis, "join": statics.axis},
+    value=lambda xp, x, ranks, split, join: meet(xp, "all_to_all", x, ranks, Swap(ranks, split, join)),
+    spec=lambda x, ranks, split, join: join_spec(_parted(x, ranks, split), ranks, join),
     transpose=lambda bar, ranks, split, join: apply(all_to_all_op, bar, ranks=ranks, split=join, join=split),
     samples=normal_samples([(3, 2), (2, 2)], ranks=[1, 1], split=[0, 1], join=[1, 1]),
-    effects=IMPURE,
+    effects=COLLECTIVE,
 )
-
-
-def _move(xp: Any, x: Any, ranks: int, pairs: tuple[tuple[int, int], ...]) -> Any:
-    def combine(arrays: Sequence[Any]) -> list[Any]:
-        came = {target: arrays[source].copy() for source, target in pairs}
-        return [came[r] if r in came else xp.zeros_like(x) for r in range(ranks)]
-
-    return meet(xp, "permute", x, ranks, combine, f", {', '.join(f'{a} to {b}' for a, b in pairs) or 'nowhere'}")
 
 
 permute_op = linear(
     "permute",
-    statics={"ranks": _RANKS, "pairs": _PAIRS},
-    value=_move,
+    kinds=OWN,
+    statics={"ranks": RANKS, "pairs": _PAIRS},
+    value=lambda xp, x, ranks, pairs: meet(xp, "permute", x, ranks, Move(pairs)),
     transpose=lambda bar, ranks, pairs: apply(permute_op, bar, ranks=ranks, pairs=tuple((b, a) for a, b in pairs)),
     samples=normal_samples([(3,), (2, 2)], ranks=[1, 1], pairs=[((0, 0),), ()]),
-    effects=IMPURE,
+    effects=COLLECTIVE,
 )
-
-
-def _find_extreme(xp: Any, word: str, arrays: Sequence[Any]) -> Any:
-    found = functools.reduce(getattr(xp, word), arrays)
-    # alone, nothing was compared
-    return found.astype(bool) if word.startswith("logical") else xp.array(found)
 
 
 extreme_op = general(
     "extreme_of_ranks",
-    statics={"ranks": _RANKS, "word": statics.choice("maximum", "minimum", "logical_or", "logical_and")},
-    value=lambda xp, x, ranks, word: meet(xp, word, x, ranks, lambda xs: _copies(_find_extreme(xp, word, xs), ranks)),
+    statics={"ranks": RANKS, "word": statics.choice("maximum", "minimum", "logical_or", "logical_and")},
+    value=lambda xp, x, ranks, word: meet(xp, word, x, ranks, Extreme(word)),
     spec=lambda x, ranks, word: x if word in ("maximum", "minimum") else make_spec(x.shape, np.dtype(bool), x.device),
     samples=normal_samples([(3,), ()], ranks=[1, 1], word=["maximum", "minimum"]),
-    effects=IMPURE,
+    effects=COLLECTIVE,
 )

@@ -10,6 +10,8 @@ from ...arrays.picklable import picklable
 from ...arrays.spec import spec_of
 from ...arrays.trees import flatten, map_tree
 from ...errors import ArgumentError
+from ...ops.collective.collectives import all_ranks
+from ...ops.collective.world import world_size
 from ...ops.concrete import is_concrete, strip_derivatives
 from ...ops.elementwise import pointwise
 from ..leaves import all_finite, select_if, zero_step_count, zero_update
@@ -29,11 +31,13 @@ def select_tree(condition: Any, yes: Any, no: Any) -> Any:
 
 
 def step_if_finite(grads: Any, step: Callable[[Any], Any], skip: Callable[[], Any]) -> tuple[Any, Any]:
-    """Whether all gradients are finite; and what `step(grads)` returns if they are, else what `skip` returns. The
-    condition is looked at only where that is free, on the CPU: on a GPU it would wait for the device. Elsewhere both
-    run, the step on zeros where it is not taken.
+    """Whether all gradients are finite, on all ranks; and what `step(grads)` returns if they are, else what `skip`
+    returns. The condition is looked at only where that is free, on the CPU: on a GPU it would wait for the device.
+    Elsewhere both run, the step on zeros where it is not taken.
     """
     finite = all_finite(flatten(grads)[0])
+    if world_size() > 1:  # gradients may be each rank's own, and the step a collective
+        finite = all_ranks(finite)
     if is_concrete(finite) and spec_of(finite).device == "cpu":
         return finite, _choose_tree(finite, lambda: step(grads), skip)
     return finite, select_tree(finite, step(map_tree(lambda g: pointwise.where(finite, g, 0), grads)), skip())

@@ -121,9 +121,29 @@ class IRBuilder:
         return IRValue(self.assign(f"{word} {source} {x.name} to {target}"), dtype, x.lanes)
 
     def _cast_saturating(self, x: IRValue, dtype: np.dtype[Any], word: str) -> IRValue:
-        shape = "" if x.lanes == 1 else f"v{x.lanes}"
-        of = f"{shape}{llvm_element_type(dtype)}.{shape}{type_suffix(llvm_element_type(x.dtype))}"
-        return self.call(f"llvm.{word}.sat.{of}", dtype, x, lanes=x.lanes)
+        """To an integer: a float out of its range becomes the nearest one, NaN becomes zero."""
+        if x.lanes == 1:
+            of = f"{llvm_element_type(dtype)}.{type_suffix(llvm_element_type(x.dtype))}"
+            return self.call(f"llvm.{word}.sat.{of}", dtype, x, lanes=1)
+        # LLVM computes its intrinsic on vectors lane by lane: convert all, then select where that was out of range
+        found = self._cast_in_range(x, dtype, word)
+        source, target = llvm_type(x.dtype, x.lanes), llvm_type(dtype, x.lanes)
+        low, high = float(np.iinfo(dtype).min), float(np.iinfo(dtype).max + 1)
+        for relation, bound, result in (("ole", low, low), ("oge", high, np.iinfo(dtype).max), ("uno", 0.0, 0)):
+            limit, number = format_number(bound, x.dtype, x.lanes), format_number(int(result), dtype, x.lanes)
+            is_out = self.assign(f"fcmp {relation} {source} {x.name}, {limit}")
+            mask = llvm_type(BOOL, x.lanes)
+            found = self.assign(f"select {mask} {is_out}, {target} {number}, {target} {found}")
+        return IRValue(found, dtype, x.lanes)
+
+    def _cast_in_range(self, x: IRValue, dtype: np.dtype[Any], word: str) -> str:
+        """The instruction that converts floats to integers; there is none to bytes and shorts."""
+        source, target = llvm_type(x.dtype, x.lanes), llvm_type(dtype, x.lanes)
+        if dtype.itemsize >= 4:
+            return self.assign(f"{word} {source} {x.name} to {target}")
+        words = llvm_type(np.dtype(np.int32), x.lanes)
+        wide = self.assign(f"fptosi {source} {x.name} to {words}")
+        return self.assign(f"trunc {words} {wide} to {target}")
 
     def to_bool(self, x: IRValue) -> IRValue:
         if x.dtype.kind == "b":

@@ -268,6 +268,16 @@ def _sort_order(found: Any, x: Any, axis: int, descending: bool, kth: tuple[int,
     return pairs
 
 
+def _largest_places(found: Any, x: Any, count: int) -> list[tuple[Any, Any]]:
+    """Places in rising order, of any elements that are as large as the largest."""
+    (places,) = found
+    pairs = []
+    for (_, elements), (_, row) in zip(_lines_along(x, (-1,)), _lines_along(np.asarray(places), (-1,)), strict=True):
+        pairs.append((np.array(row), np.unique(row)))
+        pairs.append((np.sort([abs(elements[i]) for i in row]), np.sort([abs(v) for v in elements])[-count:]))
+    return pairs
+
+
 def _sort_key(v: Any, descending: bool) -> tuple[Any, ...]:
     turned = -v if descending else v
     return ((v != v) != descending, turned.real, turned.imag)
@@ -326,8 +336,12 @@ def _identity(x: Any, *flags: Any, **static: Any) -> Any:
 #: (`tests/test_distributed.py`).
 _COLLECTIVES = (
     "total", "shared", "whole", "part", "all_gather", "reduce_scatter", "broadcast", "keep_at", "all_to_all",
-    "extreme_of_ranks",
+    "extreme_of_ranks", "regather",
 )  # fmt: skip
+
+
+def _identities(*xs: Any, **static: Any) -> Any:
+    return tuple(map(np.asarray, xs))
 
 
 def _move_alone(x: Any, ranks: int, pairs: Any) -> Any:
@@ -336,6 +350,10 @@ def _move_alone(x: Any, ranks: int, pairs: Any) -> Any:
 
 STRUCTURAL_ORACLES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(_COLLECTIVES, _identity),
+    **dict.fromkeys(("totals", "shares", "gathers"), _identities),
+    "start_totals": lambda *xs, ranks: np.array(0),
+    "finish_totals": lambda ticket, *xs, ranks, names: _identities(*xs),
+    **dict.fromkeys(("barrier", "compare_replicas", "check_sums"), lambda *xs, **static: np.array(True)),
     "permute": _move_alone,
     **dict.fromkeys(("again", "name", "numbers", "checked", "once", "discrete_parameter", "to_device"), _identity),
     "reshape": _reshape,
@@ -372,4 +390,7 @@ STRUCTURAL_ORACLES: dict[str, Callable[..., Any]] = {
     "power_of_two": map_elements(lambda v: math.ldexp(1.0, v)),
 }
 
-STRUCTURAL_LAWS: dict[str, Callable[..., list[tuple[Any, Any]]]] = {"argsort": _sort_order}
+STRUCTURAL_LAWS: dict[str, Callable[..., list[tuple[Any, Any]]]] = {
+    "argsort": _sort_order,
+    "largest_places": _largest_places,
+}

@@ -70,7 +70,7 @@ def derive_once(owner: Program, key: Any, make: Callable[[], T]) -> T:
 
 def refuse_repeating(body: Program) -> None:
     """A derivative that runs the body again may not run what may only run once."""
-    names = sorted({e.op.name for e in body.equations if e.effects.runs_once})
+    names = sorted({e.op.name for e in body.equations if e.effects.has_side_effects})
     if names:
         raise GraphError(
             f"the derivative of this staged loop or branch would run {', '.join(names)} again, which is not pure.\n"
