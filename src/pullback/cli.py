@@ -1,4 +1,4 @@
-"""The command line: `pullback doctor`, `demo`, `ops`, `certify`, `compile`, `cache`."""
+"""The command line: `pullback doctor`, `demo`, `ops`, `certify`, `compile`, `cache`, `run`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from pullback.compile import cache
 from pullback.compile.cpu.runtime.entry import is_abi_supported
 from pullback.compile.cpu.runtime.link import vector_bytes
 from pullback.compile.threads import get_num_threads
-from pullback.errors import ArgumentError, DeviceError, PullbackError
+from pullback.distributed.launch import count_cores, launch
+from pullback.errors import ArgumentError, DeviceError, PullbackError, WorldError
 from pullback.ops import load_all_ops
 from pullback.ops.casting import family_rule
 from pullback.ops.fusion import WHOLES
@@ -104,9 +105,27 @@ def build_parser() -> argparse.ArgumentParser:
                                help='the kinds of its arguments, as in "float32[32,784] [int64[10]] 0.5"')  # fmt: skip
     compile_parser.add_argument("--show", choices=tuple(STAGES), default="explain", help="the stage (%(default)s)")
 
+    run_parser = add("run", run_ranks, "run a script on several ranks, which are processes: pullback run -n 4 train.py")
+    run_parser.add_argument("-n", "--ranks", type=positive_int, default=0, help="how many (one for each core)")
+    run_parser.add_argument("--hosts", default="", metavar="A:4,B:4", help="machines and how many ranks each has")
+    run_parser.add_argument("-m", "--module", action="store_true", help="the program is a module, not a script")
+    run_parser.add_argument("program", nargs=argparse.REMAINDER, metavar="SCRIPT ...", help="with its arguments")
+
     cache_parser = add("cache", manage_cache, "the machine code cached on disk: list it, or clear it")
     cache_parser.add_argument("what", nargs="?", choices=("list", "clear"), default="list")
     return top
+
+
+def run_ranks(console: Console, chosen: argparse.Namespace) -> int:
+    if not chosen.program:
+        console.print("pullback run: which script? As in: pullback run -n 4 train.py", highlight=False)
+        return 2
+    try:
+        program = ["-m", *chosen.program] if chosen.module else chosen.program
+        return launch(chosen.ranks or count_cores(), program, hosts=chosen.hosts)
+    except WorldError as error:
+        console.print(str(error), style="red", highlight=False, markup=False)
+        return 2
 
 
 def positive_int(text: str) -> int:

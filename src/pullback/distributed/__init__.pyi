@@ -7,5 +7,25 @@ from ..ops.collective.collectives import (
     permute as permute, reduce_scatter as reduce_scatter, shared as shared, shift as shift, smallest as smallest,
     total as total, whole as whole,
 )
-from .threads import run as run
-from ..ops.collective.world import rank as rank, world_size as world_size
+from .aggregation import aggregate as aggregate
+from .batches import RankBatches as RankBatches, batches as batches
+from . import codecs as codecs
+from .collective_law import Measurement as Measurement
+from .compressed_adam import one_bit_adam as one_bit_adam
+from .data_parallel import data_parallel as data_parallel
+from .distributed_gradient import DistributedGradient as DistributedGradient
+from .engines.threads import run as run
+from .files import load as load, save as save
+from .marks import (
+    MarkedTree as MarkedTree, mark_parts as mark_parts, mark_state as mark_state, mark_summed as mark_summed,
+)
+from .measure import measure as measure
+from .predict import CodecCost as CodecCost, predict as predict
+from .prediction import Prediction as Prediction, Scaling as Scaling
+from .recorded_step import GradientTime as GradientTime, Step as Step, record_step as record_step
+from .replicas import check_replicas as check_replicas
+from .sharding import fully_sharded as fully_sharded, shard as shard, sharded as sharded, unshard as unshard
+from .start import init as init, is_initialized as is_initialized
+from .streams import key as key, seed as seed
+from .world_model import WorldModel as WorldModel
+from ..ops.collective.world import local_rank as local_rank, rank as rank, world_size as world_size

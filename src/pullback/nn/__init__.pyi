@@ -66,7 +66,7 @@ from .layers.function_layers import (
 from .layers.linear import Embedding as Embedding, Linear as Linear, MultiHeadAttention as MultiHeadAttention
 from .layers.norm import (
     BatchNorm as BatchNorm, BatchNorm1d as BatchNorm1d, BatchNorm2d as BatchNorm2d, BatchNorm3d as BatchNorm3d,
-    GroupNorm as GroupNorm, LayerNorm as LayerNorm, RMSNorm as RMSNorm,
+    GroupNorm as GroupNorm, LayerNorm as LayerNorm, RMSNorm as RMSNorm, SyncBatchNorm as SyncBatchNorm,
 )
 from .layers.recurrent import GRU as GRU, LSTM as LSTM, RNN as RNN
 from .layers.prelu import PReLU as PReLU
@@ -95,7 +95,8 @@ from .module import LoadReport as LoadReport, Module as Module
 from .norm import (
     batch_norm as batch_norm, cosine_similarity as cosine_similarity, group_norm as group_norm,
     instance_norm as instance_norm, layer_norm as layer_norm, local_response_norm as local_response_norm,
-    normalize as normalize, rms_norm as rms_norm, spectral_norm as spectral_norm, weight_norm as weight_norm,
+    normalize as normalize, rms_norm as rms_norm, spectral_norm as spectral_norm, sync_batch_norm as sync_batch_norm,
+    weight_norm as weight_norm,
 )
 from .parameter import Parameter as Parameter
 from .pooling.adaptive import (

@@ -16,6 +16,7 @@ from ..arrays.spec import spec_of
 from ..errors import ArgumentError, ShapeError
 from ..ops import random
 from ..ops.axes import as_integer, normalize_axes, normalize_axis
+from ..ops.collective.collectives import shared, total
 from ..ops.contract.matrix_products import matmul
 from ..ops.dispatch import as_value, ndim, shape
 from ..ops.elementwise.pointwise import divide, equal, less, multiply, power, sqrt, square, where
@@ -37,8 +38,8 @@ def _invert_stddev(spread: Any, eps: float) -> Any:
     """
     if eps < 0:
         raise ArgumentError(f"a norm's eps must not be negative, got {eps}.")
-    total = spread + eps
-    return divide(1, sqrt(total if eps else where(equal(total, 0), 1.0, total)))
+    above = spread + eps
+    return divide(1, sqrt(above if eps else where(equal(above, 0), 1.0, above)))
 
 
 def _center_and_moments(x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
@@ -223,6 +224,49 @@ def _update_running(old: Any, new: Any, momentum: float) -> Any:
     return reshaping.reshape(old + (new - old) * momentum, (spec_of(old).size,))
 
 
+@cast_whole("promote")
+@attributed_to_caller
+def sync_batch_norm(
+    x: Any,
+    /,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    *,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    axis: int = 1,
+) -> tuple[Any, Any, Any]:
+    """`batch_norm` by the statistics of the batches of all ranks, each of which may have another number of samples:
+    `(y, running_mean, running_var)`. Derivatives of every order go through the ranks.
+
+    >>> import numpy as np, pullback as pb
+    >>> x = np.array([[1.0], [3.0], [5.0]])
+    >>> def on_rank():
+    ...     mine = x[:1] if pb.distributed.rank() == 0 else x[1:]
+    ...     return pb.nn.sync_batch_norm(mine, training=True)[0].ravel().round(3).tolist()
+    >>> pb.distributed.run(on_rank, 2)
+    [[-1.225], [0.0, 1.225]]
+    """
+    if not training:
+        return batch_norm(x, running_mean, running_var, weight, bias, eps=eps, axis=axis)
+    x = require_rank(as_floats(x, "sync_batch_norm"), 2, "sync_batch_norm", "(batch, channels, ...)")
+    axis = normalize_axis(axis, ndim(x), "sync_batch_norm")
+    w, b = _expand_channels(x, axis, "sync_batch_norm", weight=weight, bias=bias)
+    axes, wide = tuple(a for a in range(ndim(x)) if a != axis), widen(x)
+    own = reshaping.astype(as_value(math.prod(shape(x)[a] for a in axes)), spec_of(wide).dtype)
+    sums, count = total([reductions.sum(wide, axis=axes, keepdims=True), own])
+    middle = divide(sums, count)
+    away = wide - shared(middle)
+    spread = divide(total(reductions.sum(square(away), axis=axes, keepdims=True)), count)
+    fair = spread * divide(count, clamp_min(count - 1, 1.0))
+    old_mean, old_var = _expand_channels(x, axis, "sync_batch_norm", running_mean=running_mean, running_var=running_var)
+    means, variances = _update_running(old_mean, middle, momentum), _update_running(old_var, fair, momentum)
+    return _normalize_and_scale(x, away, shared(spread), w, b, eps), means, variances
+
+
 @of_array
 @fuse(autocast="high")
 @attributed_to_caller
@@ -243,8 +287,8 @@ def local_response_norm(
     widths = [(size // 2, (size - 1) // 2) if a == axis else (0, 0) for a in range(ndim(x))]
     squares = arrange.pad(square(x), widths)
     before, channels = (slice(None),) * axis, shape(x)[axis]
-    total = functools.reduce(operator.add, (getitem(squares, (*before, slice(i, i + channels))) for i in range(size)))
-    return divide(x, power(total * (alpha / size) + k, beta))
+    added = functools.reduce(operator.add, (getitem(squares, (*before, slice(i, i + channels))) for i in range(size)))
+    return divide(x, power(added * (alpha / size) + k, beta))
 
 
 def clamp_min(x: Any, least: float) -> Any:

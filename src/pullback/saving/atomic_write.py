@@ -45,7 +45,7 @@ def write_atomically(path: Any, pieces: Iterable[Any]) -> None:
         if isinstance(error, OSError):
             raise StorageError(f"save: cannot write {target}: {error.strerror}.") from error
         raise
-    _sync_directory(target.parent)
+    sync_directory(target.parent)
 
 
 def _mode_of(target: Path) -> int | None:
@@ -66,7 +66,7 @@ def _write_all(descriptor: int, piece: memoryview) -> None:
         at += os.write(descriptor, piece[at : at + _CHUNK_BYTES])
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
     """Sync the directory entry, which is cached separately. Windows has no such call and needs none."""
     if os.name == "nt":
         return

@@ -22,7 +22,7 @@ from ..errors import FormatError
 
 METADATA = "__metadata__"
 #: The names that the format has for dtypes.
-_DTYPE_CODES = {
+DTYPE_CODES = {
     "bool": "BOOL", "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "uint8": "U8", "uint16": "U16",
     "uint32": "U32", "uint64": "U64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
     "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
@@ -31,16 +31,16 @@ _DTYPE_CODES = {
 _NARROW = {"F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz"}
 #: How many bytes an element of them takes, which NumPy does not know by their names.
 _BYTES = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
-_DTYPES = {code: name for name, code in _DTYPE_CODES.items()} | {"C64": "complex64"}
+_DTYPES = {code: name for name, code in DTYPE_CODES.items()} | {"C64": "complex64"}
 _SIZES = dict.fromkeys(_NARROW, 1)
 _SIZES |= {code: _BYTES.get(name) or np.dtype(name).itemsize for code, name in _DTYPES.items()}
 #: The largest header that readers of the format accept.
-_MAX_HEADER_BYTES = 100_000_000
+MAX_HEADER_BYTES = 100_000_000
 #: Arrays begin at a multiple of this, counted from the start of the file, so that a mapped file is aligned.
 _ALIGNMENT = 64
 #: More than any machine holds, and few enough that the strides fit NumPy's integers.
-_MAX_BYTES = 1 << 60
-_MAX_AXES = 64
+MAX_BYTES = 1 << 60
+MAX_AXES = 64
 #: What a header may hold, its structure included, so that reading takes a few hundred megabytes at the worst.
 MAX_CONTAINERS, MAX_VALUES = 1 << 20, 1 << 23
 
@@ -86,7 +86,7 @@ def assign_offsets(arrays: Iterable[tuple[str, Any]]) -> list[TensorEntry]:
     """Where each array will lie: the widest dtypes first, so that each begins at a multiple of its own width."""
     found, at = [], 0
     for name, array in sorted(arrays, key=lambda pair: (-pair[1].dtype.itemsize, pair[0])):
-        found.append(TensorEntry(name, _DTYPE_CODES[array.dtype.name], tuple(array.shape), at, at + array.nbytes))
+        found.append(TensorEntry(name, DTYPE_CODES[array.dtype.name], tuple(array.shape), at, at + array.nbytes))
         at += array.nbytes
     return found
 
@@ -99,9 +99,9 @@ def encode_header(entries: Iterable[TensorEntry], metadata: Mapping[str, str]) -
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-(len(text) + 8) % _ALIGNMENT)
     check_json_size(text, "save")
-    if len(text) > _MAX_HEADER_BYTES:
+    if len(text) > MAX_HEADER_BYTES:
         raise FormatError(
-            f"save: the names and settings take {len(text)} bytes, a file has room for {_MAX_HEADER_BYTES}."
+            f"save: the names and settings take {len(text)} bytes, a file has room for {MAX_HEADER_BYTES}."
         )
     return len(text).to_bytes(8, "little") + text
 
@@ -112,11 +112,11 @@ def read_header(file: BinaryIO, size: int, what: str) -> Header:
     if len(first) < 8:
         raise FormatError(f"{what}: the file has {size} bytes, not even a length.")
     length = int.from_bytes(first, "little")
-    if length > min(_MAX_HEADER_BYTES, size - 8):
-        if length > _MAX_HEADER_BYTES and (other := _other_format(first)) is not None:
+    if length > min(MAX_HEADER_BYTES, size - 8):
+        if length > MAX_HEADER_BYTES and (other := _other_format(first)) is not None:
             raise FormatError(f"{what}: this is not a safetensors file, it begins like {other}, then pb.save.")
         raise FormatError(f"{what}: the header should have {length} bytes, the file has {size}: damaged or cut off.")
-    data = _parse_header(file.read(length), what)
+    data = parse_json(file.read(length), f"{what}: the header")
     metadata = data.pop(METADATA, None)
     metadata = {} if metadata is None else metadata
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
@@ -142,14 +142,15 @@ def check_json_size(text: str | bytes, what: str) -> None:
         )
 
 
-def _parse_header(raw: bytes, what: str) -> dict[str, Any]:
+def parse_json(raw: bytes, what: str) -> dict[str, Any]:
+    """A JSON object of names; anything else is an error, also one that would take many times its length in memory."""
     check_json_size(raw, what)
     try:
         data = json.loads(raw.decode("utf-8"), object_pairs_hook=_reject_duplicates, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:  # also wrong UTF-8, integers of a million digits
-        raise FormatError(f"{what}: the header cannot be read: {str(error)[:100]}.") from None
+        raise FormatError(f"{what} cannot be read: {str(error)[:100]}.") from None
     if not isinstance(data, dict):
-        raise FormatError(f"{what}: the header is not a dict of names.")
+        raise FormatError(f"{what} is not a dict of names.")
     return data
 
 
@@ -172,9 +173,9 @@ def _parse_entry(name: str, data: Any, what: str) -> TensorEntry:
     code, shape, offsets = data["dtype"], data["shape"], data["data_offsets"]
     if not isinstance(code, str) or code not in _SIZES:
         raise FormatError(f"{where} has dtype {str(code)[:20]!r}; known are {', '.join(_SIZES)}.")
-    if not _is_size_list(shape) or len(shape) > _MAX_AXES or not _is_size_list(offsets) or len(offsets) != 2:
+    if not is_size_list(shape) or len(shape) > MAX_AXES or not is_size_list(offsets) or len(offsets) != 2:
         raise FormatError(f"{where}: shape {str(shape)[:60]} or offsets {str(offsets)[:60]} are invalid.")
-    if math.prod(n for n in shape if n) * _SIZES[code] > _MAX_BYTES:
+    if math.prod(n for n in shape if n) * _SIZES[code] > MAX_BYTES:
         raise FormatError(f"{where}: shape {str(shape)[:60]} is larger than any memory.")
     start, stop = offsets
     if stop - start != math.prod(shape) * _SIZES[code]:
@@ -182,7 +183,8 @@ def _parse_entry(name: str, data: Any, what: str) -> TensorEntry:
     return TensorEntry(name, code, tuple(shape), start, stop)
 
 
-def _is_size_list(x: Any) -> bool:
+def is_size_list(x: Any) -> bool:
+    """Whether this is a list of sizes that an array can have."""
     return isinstance(x, list) and all(type(n) is int and 0 <= n < 1 << 62 for n in x)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ..arrays.backends import device_of, move_array
 from ..arrays.devices import normalize_device
 from ..arrays.files import name_of_path, open_regular_file
-from ..errors import ArgumentError, ArgumentTypeError, DeviceError, FormatError, PullbackError
+from ..errors import ArgumentError, ArgumentTypeError, DeviceError, FormatError, PullbackError, StorageError
 from .atomic_write import write_atomically
 from .header import Header, TensorEntry, assign_offsets, check_json_size, encode_header, entry_dtype, read_header
 from .tree_reader import TreeReader
@@ -21,6 +21,8 @@ from .tree_writer import TreeWriter, to_host_bytes, to_stored_dtype
 
 #: The metadata key of the tree's structure, and the version of its encoding.
 _STRUCTURE, _VERSION = "pullback", 1
+#: The file in a directory that makes it a checkpoint of several ranks, which has functions of its own.
+INDEX_NAME = "index.json"
 
 
 def save(path: Any, tree: Any, metadata: Mapping[str, str] | None = None) -> None:
@@ -89,6 +91,10 @@ def load(path: Any, *, mmap: bool = False, kinds: Iterable[type] = (), device: A
     False
     """
     what = f"load: {name_of_path(path, 'load')}"
+    if os.path.isfile(os.path.join(name_of_path(path, "load"), INDEX_NAME)):
+        raise StorageError(
+            f"{what}: this is a directory, a checkpoint of ranks.\n  Read it with pb.distributed.load(path, like)."
+        )
     with open_regular_file(path, what) as file:
         size = os.fstat(file.fileno()).st_size
         header = read_header(file, size, what)

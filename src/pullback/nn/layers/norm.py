@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, final, overload
 
 import numpy as np
@@ -13,7 +14,7 @@ from ...errors import ShapeError
 from ...ops.dispatch import as_value
 from ...ops.elementwise.pointwise import stop_gradient
 from ..module import Module
-from ..norm import batch_norm, group_norm, layer_norm, rms_norm
+from ..norm import batch_norm, group_norm, layer_norm, rms_norm, sync_batch_norm
 from ..spellings import accept_overloads
 from .parameters import filled_parameter
 
@@ -104,13 +105,29 @@ class BatchNorm(Module):
         self.momentum, self.eps = momentum, eps
 
     def forward(self, x: Any) -> Tensor:
-        y, mean, variance = batch_norm(
+        return self._normalize(batch_norm, x)
+
+    def _normalize(self, function: Callable[..., Any], x: Any) -> Tensor:
+        y, mean, variance = function(
             x, self.mean, self.variance, self.weight, self.bias, training=self.training, momentum=self.momentum,
             eps=self.eps,
         )  # fmt: skip
         if self.training:
             self.mean, self.variance = _detach_statistic(mean), _detach_statistic(variance)
         return y
+
+
+@final
+class SyncBatchNorm(BatchNorm, init=False):
+    """`BatchNorm` by the statistics of the batches of all ranks (`pb.distributed`).
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.SyncBatchNorm(3)(np.ones((4, 3), np.float32)).shape
+    (4, 3)
+    """
+
+    def forward(self, x: Any) -> Tensor:
+        return self._normalize(sync_batch_norm, x)
 
 
 class _BatchNormOfRank(BatchNorm, init=False):

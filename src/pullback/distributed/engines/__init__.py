@@ -1,0 +1,1 @@
+"""How arrays of ranks meet: threads of one process, shared memory of one machine, messages, GPUs."""

@@ -1,0 +1,67 @@
+"""Collectives that go on beside the caller's computation, in a thread of their own, where a core is free for it."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ...ops.collective.world import Started
+
+
+class Running(Started):
+    """A collective that another thread runs."""
+
+    def __init__(self, work: Callable[[], list[Any]]) -> None:
+        self._work = work
+        self._done = threading.Event()
+        self._results: list[Any] = []
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._results = self._work()
+        except BaseException as error:
+            self._error = error
+        self._done.set()
+
+    def wait(self) -> list[Any]:
+        self._done.wait()  # its own waits have deadlines
+        if self._error is not None:
+            raise self._error
+        return self._results
+
+
+class Beside:
+    """A thread that runs collectives one after the other, in the order in which they were started."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Running] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def start(self, work: Callable[[], list[Any]]) -> Running:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="collectives", daemon=True)
+            self._thread.start()
+        started = Running(work)
+        self._queue.put(started)
+        return started
+
+    def _run(self) -> None:
+        while True:
+            self._queue.get().run()
+
+
+def has_free_core(local_ranks: int) -> bool:
+    """Whether this rank has a core besides those that its threads compute on: a thread that communicates would take
+    turns with them otherwise, which costs more than it hides.
+    """
+    affinity = getattr(os, "sched_getaffinity", None)
+    everywhere = os.cpu_count() or 1
+    cores = len(affinity(0)) if affinity is not None else everywhere
+    if cores * local_ranks > everywhere:  # not bound: the ranks share what there is
+        cores //= local_ranks
+    computing = os.environ.get("OPENBLAS_NUM_THREADS", "")
+    return cores > (int(computing) if computing.isdecimal() else cores)

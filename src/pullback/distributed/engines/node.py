@@ -1,0 +1,329 @@
+"""Ranks that are processes of one machine: their arrays meet in memory that MPI lets them share.
+
+Each rank has an area that it writes and the others read. A meeting is: copy in, say so, wait until all have said so,
+read. The next meeting uses another area, and its being complete shows that all are done reading this one; so two areas
+are enough, and one wait a meeting. Large arrays go through in chunks, which stay in the caches.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import WorldError
+from ...ops.collective.exchange import Exchange, Nothing, Sum
+from ...ops.collective.world import Call, Finished, Started, World, caller_line, make_call, mismatch_error
+from .beside import Beside, has_free_core
+from .peers import describe_place, wait_until
+from .shared_slots import CHANNELS, SLOT_BYTES, SharedSlots
+from .staging import Staged, copy_to_host
+from .streaming_copy import StreamTarget
+from .sums import add_up_into
+
+#: Bytes that go through at a time.
+CHUNK = 1 << 20
+#: Chunks of more bytes are summed in parts, one by each rank, if there are more than two ranks.
+_DIVIDED = 1 << 15
+#: Arrays lie at multiples of this, which suits every dtype.
+_ALIGNMENT = 64
+#: Areas of a channel: for arrays of even and odd meetings, and for sums of parts.
+_AREAS = 3
+#: What copies are tried out with, and how often.
+_TRIAL_BYTES, _TRIALS = 1 << 18, 12
+#: Bytes of the memory of a rank.
+MEMORY_BYTES = SLOT_BYTES + CHANNELS * _AREAS * CHUNK
+
+
+class SumChunk(NamedTuple):
+    """Pieces of arrays that are summed at a time: for each the number of its array, which part of it, where this rank
+    puts it in even and odd meetings, and where it finds those of all ranks, or their sum. In a divided chunk each rank
+    adds up a part.
+    """
+
+    pieces: list[tuple[int, slice, list[StreamTarget], list[list[Any]]]]
+    is_divided: bool
+    own_terms: list[list[Any]]
+    own_sum: StreamTarget
+
+
+class Meetings:
+    """The meetings of one channel, in order; several channels of the same ranks do not wait for each other."""
+
+    def __init__(self, slots: SharedSlots, memories: Sequence[Any], channel: int, timeout: float) -> None:
+        self.number = 0
+        self.timeout = timeout
+        self._slots, self._channel = slots, channel
+        bytes_of = [np.frombuffer(m, np.uint8, MEMORY_BYTES) for m in memories]
+        starts = [SLOT_BYTES + (channel * _AREAS + area) * CHUNK for area in range(_AREAS)]
+        #: Whether copies bypass the caches.
+        self.streams = True
+        #: By the digest of a call.
+        self.sum_plans: dict[int, list[SumChunk]] = {}
+        self._areas = [[b[start : start + CHUNK] for b in bytes_of] for start in starts]
+
+    def sync(self, call: Call) -> None:
+        """Wait until all ranks are here, and check that they are for the same."""
+        slots, channel = self._slots, self._channel
+        self.number += 1
+        number = self.number
+        slots.post(channel, number, call.digest)
+        if not slots.all_posted(channel, number):
+            wait_until(lambda: slots.all_posted(channel, number), self.timeout, self.check, lambda: self._late(call))
+        if not slots.all_agree(channel, number, call.digest):
+            sides = slots.gather_texts(number, f"{call} at {caller_line()}")
+            raise mismatch_error(number, [side or "did not tell what it called" for side in sides])
+
+    def check(self) -> None:
+        """Raise if a rank cannot come any more."""
+        if (trouble := self._slots.find_trouble(self.number)) is not None:
+            raise trouble
+
+    def _late(self, call: Call) -> Exception:
+        return self._slots.late_error(self.number, f"{call} at {caller_line()}", self.timeout, self._channel)
+
+    def plan_sum(self, arrays: Sequence[Any], rank: int) -> list[SumChunk]:
+        """How arrays like these are summed: the places of their pieces, chunk by chunk."""
+        chunks = []
+        for dtype in dict.fromkeys(x.dtype for x in arrays):
+            numbers = [i for i, x in enumerate(arrays) if x.dtype == dtype]
+            chunks += [self._place(p, dtype, rank) for p in _cut(arrays, numbers, CHUNK // dtype.itemsize)]
+        return chunks
+
+    def _place(self, pieces: list[tuple[int, slice]], dtype: Any, rank: int) -> SumChunk:
+        count = sum(p.stop - p.start for _, p in pieces)
+        areas = [[_view(area, 0, dtype, (count,)) for area in of_ranks] for of_ranks in self._areas]
+        ranks = len(areas[0])
+        placed, end = [], 0
+        for i, piece in pieces:
+            here = slice(end, end + piece.stop - piece.start)
+            end = here.stop
+            targets = [StreamTarget(areas[parity][rank][here], self.streams) for parity in (0, 1)]
+            terms = [[area[here] for area in areas[parity]] for parity in (0, 1)]
+            placed.append((i, piece, targets, [*terms, [areas[2][0][here]]]))
+        unit = _ALIGNMENT // dtype.itemsize
+        bounds = [min(count, -(-count * r // ranks // unit) * unit) for r in range(ranks)] + [count]
+        own = slice(bounds[rank], bounds[rank + 1])
+        is_divided = ranks > 2 and count * dtype.itemsize > _DIVIDED
+        own_terms = [[area[own] for area in areas[parity]] for parity in (0, 1)]
+        return SumChunk(placed, is_divided, own_terms, StreamTarget(areas[2][0][own], self.streams))
+
+    @property
+    def inputs(self) -> list[Any]:
+        """The areas of all ranks for what they bring to the next meeting."""
+        return self._areas[self.number & 1]
+
+
+class NodeWorld(World):
+    """A rank among processes that share memory; `memories` are buffers of `MEMORY_BYTES` bytes, one for each rank."""
+
+    def __init__(self, memories: Sequence[Any], rank: int, timeout: float, sync: Any = None) -> None:
+        self.rank = self.local_rank = rank
+        self.size = self.local_size = len(memories)
+        self.timeout = timeout
+        self.peers = SharedSlots([memoryview(m)[:SLOT_BYTES] for m in memories], rank, sync)
+        self.runs_beside = has_free_core(self.size)
+        #: What must live as long as the memory does.
+        self.owners: Any = None
+        self._main, self._side = (Meetings(self.peers, memories, channel, timeout) for channel in range(CHANNELS))
+        self._beside = Beside()
+        self._lock = threading.Lock()
+        self.error: WorldError | None = None
+        self._thread = threading.get_ident()
+        self.peers.place = lambda: describe_place(self._thread, self._main.number)
+
+    def __repr__(self) -> str:
+        return f"<rank {self.rank} of {self.size} processes>"
+
+    @property
+    def count(self) -> int:
+        """How many meetings there were."""
+        return self._main.number
+
+    def choose_copies(self) -> None:
+        """Find out whether copies that bypass the caches are the faster ones on this machine: that depends on how far
+        apart the cores of the ranks are. All ranks call it.
+        """
+        x = np.zeros(_TRIAL_BYTES // 8)
+        call = make_call("trial of copies", Sum(), (("float64", x.shape),))
+        seconds = []
+        for self._main.streams in (True, False):
+            self._main.sum_plans.clear()
+            rounds = []
+            for _ in range(_TRIALS):
+                start = time.perf_counter()
+                self._sum(self._main, call, [x], [x])
+                rounds.append(time.perf_counter() - start)
+            seconds.append(min(rounds))
+        self._main.sum_plans.clear()
+        with_streams, without = self._sum(self._main, call, [np.resize(seconds, x.shape)], None)[0][:2]
+        self._main.streams = self._side.streams = bool(with_streams <= without)
+        self._main.sum_plans.clear()
+
+    def meet(
+        self, call: Call, xp: Any, arrays: Sequence[Any], exchange: Exchange, outs: Sequence[Any] | None = None
+    ) -> list[Any]:
+        with self._lock:
+            self._thread = threading.get_ident()
+            return self._meet_at(self._main, call, xp, arrays, exchange, outs)
+
+    def start(
+        self, call: Call, xp: Any, arrays: Sequence[Any], exchange: Exchange, outs: Sequence[Any] | None = None
+    ) -> Started:
+        if not self.runs_beside:
+            return Finished(self.meet(call, xp, arrays, exchange, outs))
+        if xp is not np:
+            copies = copy_to_host(xp, arrays)
+            return Staged(xp, self.start(call, np, copies, exchange, copies if type(exchange) is Sum else None))
+        return self._beside.start(lambda: self._meet_at(self._side, call, xp, arrays, exchange, outs))
+
+    def _meet_at(
+        self, meetings: Meetings, call: Call, xp: Any, arrays: Sequence[Any], exchange: Exchange, outs: Any
+    ) -> list[Any]:
+        if self.error is not None:
+            raise type(self.error)(*self.error.args)
+        try:
+            if xp is np and type(exchange) is Sum:
+                return self._sum(meetings, call, arrays, outs)
+            return self._exchange(meetings, call, xp, arrays, exchange)
+        except WorldError as error:
+            self.fail(error)
+            raise
+
+    def fail(self, error: WorldError) -> None:
+        """The ranks do not go on together: others that wait, or come later, raise the same error."""
+        if self.error is None:
+            self.error = error
+            self.peers.announce(type(error).__name__, str(error), self.count)
+
+    def _exchange(
+        self, meetings: Meetings, call: Call, xp: Any, arrays: Sequence[Any], exchange: Exchange
+    ) -> list[Any]:
+        if xp is not np:
+            found = self._exchange(meetings, call, np, copy_to_host(xp, arrays), exchange)
+            return [xp.asarray(x) for x in found]
+        if type(exchange) is Sum:
+            return self._sum(meetings, call, arrays, None)
+        if type(exchange) is Nothing:
+            meetings.sync(call)
+            return list(arrays)
+        if sum(_aligned(x.nbytes) for x in arrays) <= CHUNK:
+            return self._exchange_at_once(meetings, call, arrays, exchange)
+        return self._exchange_in_rounds(meetings, call, arrays, exchange)
+
+    def _exchange_at_once(self, meetings: Meetings, call: Call, arrays: Sequence[Any], exchange: Exchange) -> list[Any]:
+        """Arrays that fit into an area: each rank reads what it wants of those of others where they lie."""
+        areas, places, end = meetings.inputs, [], 0
+        for x in arrays:
+            places.append(end)
+            _view(areas[self.rank], end, x.dtype, x.shape)[...] = x
+            end += _aligned(x.nbytes)
+        meetings.sync(call)
+        results = []
+        for x, at in zip(arrays, places, strict=True):
+            of_ranks = [_view(area, at, x.dtype, x.shape) for area in areas]
+            results.append(exchange.join(np, [exchange.part(y, s, self.rank) for s, y in enumerate(of_ranks)], x))
+        return results
+
+    def _exchange_in_rounds(
+        self, meetings: Meetings, call: Call, arrays: Sequence[Any], exchange: Exchange
+    ) -> list[Any]:
+        """Larger arrays: each rank's area has a place for each target, and what comes is put together."""
+        return [self._exchange_large(meetings, call, x, exchange) for x in arrays]
+
+    def _exchange_large(self, meetings: Meetings, call: Call, x: Any, exchange: Exchange) -> Any:
+        ranks = range(self.size)
+        targets = ranks if not exchange.to_all else range(1)
+        sent = [_flat_bytes(exchange.part(x, self.rank, t)) for t in targets]
+        shapes = [exchange.part(x, s, self.rank) for s in ranks]  # all ranks have arrays of this shape
+        came = [None if p is None else np.empty(p.shape, p.dtype) for p in shapes]
+        received = [None if p is None else p.reshape(-1).view(np.uint8) for p in came]
+        room = CHUNK // len(targets) // _ALIGNMENT * _ALIGNMENT
+        longest = max(_longest(exchange, x, self.size), 1)
+        for start in range(0, longest, room):
+            mine = meetings.inputs[self.rank]
+            for t, data in enumerate(sent):
+                if data is not None:
+                    piece = data[start : start + room]
+                    mine[t * room : t * room + len(piece)] = piece
+            areas = meetings.inputs
+            meetings.sync(call)
+            at = 0 if exchange.to_all else self.rank * room
+            for s, data in enumerate(received):
+                if data is not None:
+                    piece = data[start : start + room]
+                    piece[...] = areas[s][at : at + len(piece)]
+        return exchange.join(np, came, x)
+
+    def _sum(self, meetings: Meetings, call: Call, arrays: Sequence[Any], outs: Sequence[Any] | None) -> list[Any]:
+        results = [np.empty(x.shape, x.dtype) for x in arrays] if outs is None else list(outs)
+        flat, flat_outs = [_flat(x) for x in arrays], [out.reshape(-1) for out in results]
+        plan = meetings.sum_plans.get(call.digest)
+        if plan is None:
+            plan = meetings.sum_plans[call.digest] = meetings.plan_sum(arrays, self.rank)
+        if not plan:
+            meetings.sync(call)
+        for chunk in plan:
+            parity = meetings.number & 1
+            for i, piece, targets, _ in chunk.pieces:
+                targets[parity].fill(flat[i][piece])
+            meetings.sync(call)
+            if chunk.is_divided:
+                self._add_own_part(chunk, parity)
+                meetings.sync(call)
+            for i, piece, _, terms in chunk.pieces:
+                found = terms[2 if chunk.is_divided else parity]
+                if len(found) == 2:
+                    found = [*found]
+                    found[self.rank] = flat[i][piece]  # it is nearer than its copy
+                add_up_into(found, flat_outs[i][piece])
+        return results
+
+    def _add_own_part(self, chunk: SumChunk, parity: int) -> None:
+        """Add up this rank's part of a chunk, and put it where all ranks read it."""
+        mine = np.empty(len(chunk.own_sum.view), chunk.own_sum.view.dtype)
+        add_up_into(chunk.own_terms[parity], mine)
+        chunk.own_sum.fill(mine)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _view(area: Any, at: int, dtype: Any, shape: tuple[int, ...]) -> Any:
+    return np.ndarray(shape, dtype, area, at)
+
+
+def _flat(x: Any) -> Any:
+    return np.ascontiguousarray(x).reshape(-1)
+
+
+def _flat_bytes(x: Any) -> Any:
+    return None if x is None else _flat(x).view(np.uint8)
+
+
+def _longest(exchange: Exchange, x: Any, ranks: int) -> int:
+    """Bytes of the largest part that any rank sends another."""
+    parts = (exchange.part(x, s, t) for s in range(ranks) for t in range(ranks))
+    return max((p.nbytes for p in parts if p is not None), default=0)
+
+
+def _cut(arrays: Sequence[Any], numbers: Sequence[int], most: int) -> Iterator[list[tuple[int, slice]]]:
+    """Flat arrays of some numbers, cut and grouped into chunks of so many elements: which part of which array."""
+    chunk: list[tuple[int, slice]] = []
+    room = most
+    for i in numbers:
+        start, size = 0, arrays[i].size
+        while start < size:
+            piece = slice(start, min(size, start + room))
+            chunk.append((i, piece))
+            room -= piece.stop - start
+            start = piece.stop
+            if not room:
+                yield chunk
+                chunk, room = [], most
+    if chunk:
+        yield chunk

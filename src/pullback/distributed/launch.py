@@ -1,0 +1,84 @@
+"""`pullback run`: starts the ranks of a script by the launcher of the MPI that is installed, with the right options."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import WorldError
+
+#: How many threads the libraries of a rank start, by the variables in which they are told.
+_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PULLBACK_NUM_THREADS")
+#: The variable that names a launcher to use instead of the one that is found.
+LAUNCHER = "PULLBACK_MPIEXEC"
+
+
+class Launcher(NamedTuple):
+    """A program that starts ranks, and whose it is: "openmpi" or "mpich" (also Intel's, which has its options)."""
+
+    path: str
+    kind: str
+
+
+def find_launcher() -> Launcher:
+    """The launcher beside this Python, whose MPI mpi4py loads, else the one on the path."""
+    beside = [str(Path(folder) / "mpiexec") for folder in (Path(sys.executable).parent, Path(sys.prefix) / "bin")]
+    named = [os.environ[LAUNCHER]] if LAUNCHER in os.environ else []
+    for path in (*named, *beside, shutil.which("mpiexec"), shutil.which("mpirun")):
+        if path and os.access(path, os.X_OK):
+            return Launcher(path, _kind_of(path))
+    raise WorldError("pullback run: no launcher of an MPI is installed.\n  Get one: pip install 'pullback[mpi]'.")
+
+
+def _kind_of(path: str) -> str:
+    try:
+        told = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30).stdout.lower()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise WorldError(f"pullback run: {path} does not say what it is: {error}.") from error
+    return "mpich" if "hydra" in told or "intel" in told else "openmpi"
+
+
+def count_cores() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def launch_command(
+    launcher: Launcher, ranks: int, program: Sequence[str], hosts: str = "", cores: int = 0
+) -> list[str]:
+    """The command that starts a program on some ranks. Those of one machine are bound to cores of their own if there
+    are enough, else they take turns.
+    """
+    each = (cores or count_cores()) // ranks
+    if launcher.kind == "mpich":
+        binding = ["-bind-to", f"core:{each}" if each > 1 else "core"] if each and not hosts else []
+        where = ["-hosts", hosts] if hosts else []
+        return [launcher.path, "-disable-auto-cleanup", *where, "-n", str(ranks), *binding, *program]
+    if hosts:
+        placing = ["--host", hosts]
+    elif each:
+        placing = ["--map-by", f"slot:PE={each}", "--bind-to", "core"] if each > 1 else ["--bind-to", "core"]
+    else:
+        placing = ["--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none"]
+    recovery = ["--with-ft", "ulfm"] if hosts else ["--enable-recovery"]  # survivors raise instead of being killed
+    return [launcher.path, "-n", str(ranks), *recovery, *placing, *program]
+
+
+def launch_environment(ranks: int, environment: Mapping[str, str], cores: int = 0) -> dict[str, str]:
+    """The environment of the ranks: threads that do not compete, and what Open MPI asks of root."""
+    threads = str(max(1, (cores or count_cores()) // ranks))
+    found = dict.fromkeys(_THREADS, threads) | dict(environment) | {"PULLBACK_RANKS": str(ranks)}
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        found |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return found
+
+
+def launch(ranks: int, arguments: Sequence[str], *, hosts: str = "") -> int:
+    """Run a script and its arguments (or "-m", a module and its arguments) on ranks; the exit status of the job."""
+    command = launch_command(find_launcher(), ranks, [sys.executable, "-u", *arguments], hosts)
+    return subprocess.run(command, env=launch_environment(ranks, os.environ)).returncode

@@ -1,0 +1,195 @@
+"""`init`: makes this process a rank among those that a launcher started, and sees to it that none hangs at the end."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import platform
+import sys
+from types import TracebackType
+from typing import Any
+
+from ..arrays.argument_checks import check_number
+from ..arrays.call_site import format_line, is_library_code
+from ..errors import ArgumentError, CollectiveTimeoutError, WorldError
+from ..ops.collective.world import current_world
+from ..settings import set_process_rank
+from .engines.cluster import ClusterWorld
+from .engines.nccl.choice import add_nccl, find_gpu_of_rank
+from .engines.node import MEMORY_BYTES, NodeWorld
+from .engines.peers import ENDED, RAISED, run_bounded
+
+#: Variables in which launchers say how many ranks they started.
+_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "PMIX_SIZE", "PULLBACK_RANKS")
+_MISSING = (
+    "init: this process was started as one of {size} ranks, and mpi4py is not installed.\n"
+    "  Install it with an MPI: pip install 'pullback[mpi]'."
+)
+#: Seconds that `init` waits for the other ranks, unless it is told otherwise.
+TIMEOUT = 60.0
+#: Seconds that MPI has to end a job.
+_ABORT_SECONDS = 2.0
+#: "0": ranks of one machine exchange messages too, instead of sharing memory.
+SHARED_MEMORY = "PULLBACK_SHARED_MEMORY"
+
+
+def init(*, timeout: float = TIMEOUT, engine: str = "auto", overlap: bool | None = None) -> None:
+    """Make this process a rank of the job that `pullback run`, `mpiexec` or `srun` started: collectives then meet those
+    of the other processes. Started without a launcher, a process is alone, and nothing changes; so a script may always
+    call it, first of all.
+
+    No rank waits longer than `timeout` seconds for others: they raise `pb.errors.WorldError`, on all ranks. `engine` is
+    "auto", "mpi" (also without a launcher), "nccl" (arrays on GPUs by NCCL, which "auto" takes where all ranks have it)
+    or "alone". Sums of gradients go on beside the backward pass where a core is free for that, and on GPUs; `overlap`
+    decides otherwise.
+
+    >>> import pullback as pb
+    >>> pb.distributed.init()
+    >>> pb.distributed.rank(), pb.distributed.world_size()
+    (0, 1)
+    """
+    timeout = check_number("init: timeout", timeout, above=0.0)
+    if engine not in ("auto", "mpi", "nccl", "alone"):
+        raise ArgumentError(f'init: the engine is "auto", "mpi", "nccl" or "alone", got {engine!r}.')
+    launched = _launched_size()
+    if engine == "alone" or (engine == "auto" and launched == 1):
+        set_process_rank(None)
+        return
+    if _Exit.world is not None:
+        raise WorldError("init: this process is a rank already.\n  Call it once, at the start of the program.")
+    world = _start_mpi(launched, timeout, engine)
+    world.runs_beside = world.runs_beside if overlap is None else bool(overlap)
+    _Exit.install(world)
+    set_process_rank(world if world.size > 1 else None)
+
+
+def is_initialized() -> bool:
+    """Whether this process, or thread, is a rank among others.
+
+    >>> import pullback as pb
+    >>> pb.distributed.is_initialized()
+    False
+    """
+    return current_world().size > 1
+
+
+def _launched_size() -> int:
+    """How many ranks a launcher says it started; 1 without one, 0 if it does not say."""
+    found = [int(os.environ[name]) for name in _SIZES if os.environ.get(name, "").isdecimal()]
+    return max(found, default=0 if "PMIX_RANK" in os.environ else 1)
+
+
+def _start_mpi(launched: int, timeout: float, engine: str) -> Any:
+    def late() -> Exception:
+        return CollectiveTimeoutError(
+            f"init: the {launched or ''} ranks of this job did not all come to it within {timeout:g} s.\n"
+            "  One may have failed before, or wait elsewhere; or they were started by the launcher of another MPI."
+        )
+
+    mpi = run_bounded(lambda: _import_mpi(launched), timeout, late)
+    size = mpi.COMM_WORLD.size
+    if launched > 1 and size != launched:
+        raise WorldError(
+            f"init: the launcher started {launched} ranks, and MPI sees {size}.\n"
+            f"  The launcher belongs to another MPI than the one mpi4py loads: {_library(mpi)}."
+        )
+    world = run_bounded(lambda: _make_world(mpi, timeout), timeout, late)
+    if engine == "mpi" or size == 1:
+        return world
+    finding = find_gpu_of_rank(world.local_rank)  # in this thread, whose current GPU it sets
+    findings = run_bounded(lambda: mpi.COMM_WORLD.allgather(finding), timeout, late)
+    return add_nccl(world, findings, is_required=engine == "nccl")
+
+
+def _import_mpi(launched: int) -> Any:
+    try:
+        import mpi4py
+    except ImportError:
+        raise WorldError(_MISSING.format(size=launched)) from None
+    if "mpi4py.MPI" not in sys.modules:
+        mpi4py.rc.finalize = False  # a rank that failed must not wait for others in it
+        os.environ.setdefault("OMPI_MCA_osc", "^ucx")  # it complains where it finds no network of its kind
+    from mpi4py import MPI
+
+    return MPI
+
+
+def _library(mpi: Any) -> str:
+    return str(mpi.Get_library_version()).split("\n")[0].split(",")[0].strip()
+
+
+def _make_world(mpi: Any, timeout: float) -> Any:
+    everyone = mpi.COMM_WORLD.Dup()
+    everyone.Set_errhandler(mpi.ERRORS_RETURN)
+    node = everyone.Split_type(mpi.COMM_TYPE_SHARED)
+    if node.size == everyone.size and os.environ.get(SHARED_MEMORY, "1") != "0":
+        return _make_node(mpi, node, timeout)
+    return ClusterWorld(mpi, everyone, node, timeout)
+
+
+def _make_node(mpi: Any, node: Any, timeout: float) -> NodeWorld:
+    window = mpi.Win.Allocate_shared(MEMORY_BYTES, 8, comm=node)
+    memories = [memoryview(window.Shared_query(r)[0]) for r in range(node.size)]
+    memories[node.rank][:] = bytes(MEMORY_BYTES)
+    window.Lock_all()
+    node.Barrier()
+    is_ordered = platform.machine().lower() in ("x86_64", "amd64")  # loads and stores are seen in order
+    world = NodeWorld(memories, node.rank, timeout, None if is_ordered else window.Sync)
+    node.Barrier()
+    world.peers.watch_processes()
+    world.choose_copies()
+    world.owners = (window, node)
+    return world
+
+
+class _Exit:
+    """What happens when the process ends: the others are told, and a job whose ranks came apart is ended."""
+
+    world: Any = None
+    failed = False
+    _previous: Any = None
+
+    @classmethod
+    def install(cls, world: Any) -> None:
+        cls.world = world
+        cls._previous, sys.excepthook = sys.excepthook, cls.on_error
+        atexit.register(cls.leave)
+
+    @classmethod
+    def on_error(cls, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        cls._previous(kind, error, trace)
+        cls.failed = True
+        if not isinstance(error, WorldError):
+            cls.world.peers.announce(RAISED, _describe(error, trace), cls.world.count)
+
+    @classmethod
+    def leave(cls) -> None:
+        world = cls.world
+        set_process_rank(None)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        from mpi4py import MPI
+
+        if cls.failed or world.error is not None:
+            if not world.peers.wait_for_others_to_end(world.timeout):
+                # a rank that is stopped or in a loop ends with the job
+                with contextlib.suppress(TimeoutError):
+                    run_bounded(lambda: MPI.COMM_WORLD.Abort(1), _ABORT_SECONDS, TimeoutError)
+            os._exit(1)
+        world.close()
+        world.peers.announce(ENDED, "", world.count)
+        world.peers.close()
+        if not MPI.Is_finalized():
+            MPI.Finalize()
+
+
+def _describe(error: BaseException, trace: TracebackType | None) -> str:
+    """An error with the user's line that raised it."""
+    text = f"{type(error).__name__}: {error}".rstrip(": ")
+    own = None
+    while trace is not None:
+        if not is_library_code(trace.tb_frame.f_code):
+            own = trace.tb_frame.f_code, trace.tb_lasti
+        trace = trace.tb_next
+    return text if own is None else f"{text}\n  at {format_line(*own)}"
