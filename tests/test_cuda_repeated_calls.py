@@ -117,7 +117,7 @@ def test_streams_graphs_and_idle_memory_come_and_go(gpu, monkeypatch):
     monkeypatch.setattr(runner, "MAX_STREAMS", 2)
     compiled, x, w = pb.jit(both), cupy.asarray(X), cupy.asarray(W)
     streams = [cupy.cuda.Stream() for _ in range(3)]  # more than have memory at once
-    for i in range(24):
+    for i in range(48):
         x.set(X + i)
         if i % 6 == 5:
             pb.cuda.empty_cache()
@@ -126,7 +126,7 @@ def test_streams_graphs_and_idle_memory_come_and_go(gpu, monkeypatch):
                 others = [cupy.asarray(W) for _ in range(10)]
                 for other in others:
                     check(compiled(x, other), X + i, W)
-        with streams[i // 4 % 3]:
+        with streams[i // 8 % 3]:
             found = compiled(x, w)
         check(found, X + i, W)
     assert driver.log["captures"] > 1

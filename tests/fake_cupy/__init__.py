@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-import threading
 import types
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -21,8 +20,10 @@ import scipy.special
 from pullback.arrays.spec import _specs as known_specs
 from pullback.ops.plans import forget_plans
 
+from . import nccl
 from .array import DEVICES, CUDARuntimeError, Device, FakeCapsule, ndarray, unwrap, wrap
 from .restrictions import ADD_AT, EXTREME_AT, LINALG_MISSING, MISSING, SCIPY_LINALG_MISSING, SPECIAL_MISSING
+from .streams import Event, Stream, current_stream, settle
 
 #: Functions that take memory of the host, which all others refuse.
 _FROM_HOST = ("array", "asarray", "ascontiguousarray", "asanyarray")
@@ -72,9 +73,11 @@ def _from_host(name: str) -> Any:
     def make(a: Any, dtype: Any = None, **options: Any) -> ndarray:
         interface = getattr(a, "__cuda_array_interface__", None)
         if isinstance(a, ndarray):
-            if a.device.id == Device().id and name != "array" and dtype in (None, a.dtype):
+            is_as_wanted = name != "ascontiguousarray" or a.flags.c_contiguous
+            if a.device.id == Device().id and name != "array" and dtype in (None, a.dtype) and is_as_wanted:
                 return a
-            return wrap(np.array(a._memory, dtype, **options))
+            settle()
+            return wrap(np.array(a._memory, dtype, **({"order": "C"} if name == "ascontiguousarray" else options)))
         if interface is not None:
             holder = types.SimpleNamespace(__array_interface__={k: v for k, v in interface.items() if k != "stream"})
             holder.owner = a
@@ -143,51 +146,6 @@ class _Pool:
     def free_all_blocks(self) -> None: ...
 
 
-class _Stream:
-    """A stream: what was asked of it is finished at once. `log` says what was asked."""
-
-    log: ClassVar[list[str]] = []
-    ptr = 0
-
-    def __init__(self, non_blocking: bool = False) -> None: ...
-
-    def __enter__(self) -> _Stream:
-        _streams.entered = [*_streams.entered, self]
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        _streams.entered = _streams.entered[:-1]
-
-    def synchronize(self) -> None:
-        self.log.append("synchronize")
-
-    def record(self, event: Any = None) -> Any:
-        self.log.append("record")
-        return event
-
-    def wait_event(self, event: Any) -> None:
-        self.log.append("wait_event")
-
-
-class _Streams(threading.local):
-    """The streams that a thread has entered; the last one is current."""
-
-    entered: ClassVar[list[Any]] = [_Stream()]
-
-
-_streams = _Streams()
-
-
-class _Event:
-    """An event, which has happened as soon as it is recorded."""
-
-    done = True
-
-    def __init__(self, disable_timing: bool = False) -> None: ...
-
-    def synchronize(self) -> None: ...
-
-
 class _Random(_Library):
     """The global stream of random numbers, whose state cannot be read."""
 
@@ -222,7 +180,8 @@ def _runtime() -> Any:
     return types.SimpleNamespace(
         getDeviceCount=lambda: DEVICES, CUDARuntimeError=CUDARuntimeError, getDevice=lambda: Device().id,
         memGetInfo=lambda: (1 << 30, 2 << 30), getDeviceProperties=lambda i: {"name": b"Fake"},
-        runtimeGetVersion=lambda: 13000, deviceSynchronize=lambda: _Stream.log.append("synchronize"),
+        runtimeGetVersion=lambda: 13000,
+        deviceGetPCIBusId=lambda i: f"0000:0{i}:00.0", deviceSynchronize=lambda: Stream.log.append("synchronize"),
     )  # fmt: skip
 
 
@@ -242,9 +201,8 @@ def _make_modules() -> dict[str, types.ModuleType]:
         **{name: _reduction(name, "axis", "dtype", "out", "keepdims") for name in ("sum", "mean", "prod")},
         **{name: _reduction(name, "axis", "out", "keepdims") for name in ("max", "min")},
         "cuda": types.SimpleNamespace(
-            Device=Device, Stream=_Stream, Event=_Event, runtime=_runtime(),
-            get_current_stream=lambda device_id=-1: _streams.entered[-1],
-            alloc_pinned_memory=lambda size: memoryview(bytearray(size)),
+            Device=Device, Stream=Stream, Event=Event, runtime=_runtime(), get_current_stream=current_stream,
+            alloc_pinned_memory=lambda size: memoryview(bytearray(size)), nccl=nccl,
         ),
     }  # fmt: skip
     for name, value in own.items():
@@ -253,7 +211,8 @@ def _make_modules() -> dict[str, types.ModuleType]:
     cupyx.scipy, scipy_.special, scipy_.linalg = scipy_, special, linalg  # type: ignore[attr-defined]
     cupyx.empty_pinned = np.empty  # type: ignore[attr-defined]
     modules = (cupy, cupyx, scipy_, special, linalg)
-    return {module.__name__: module for module in modules}
+    named = {module.__name__: module for module in modules}
+    return {**named, "cupy.cuda": cupy.cuda, "cupy.cuda.nccl": nccl}
 
 
 _modules = _make_modules()

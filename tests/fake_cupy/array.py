@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
+
+from .streams import settle
 
 DEVICES = 2
 #: Methods of NumPy's arrays that CuPy's have too, with the same meaning.
@@ -96,7 +99,17 @@ class _MemoryPointer:
 
     @property
     def ptr(self) -> int:
-        return int(self.mem.__array_interface__["data"][0])
+        found = int(self.mem.__array_interface__["data"][0])
+        _pointed[found] = self.mem
+        return found
+
+
+_pointed: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+def memory_at(pointer: int) -> Any:
+    """The memory of the array whose pointer was taken last, of those that begin there."""
+    return _pointed[pointer]
 
 
 class ndarray:
@@ -136,6 +149,7 @@ class ndarray:
         return FakeCapsule(self._memory, self.device.id)
 
     def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> Any:
+        settle()
         if out is None:
             return self._memory.copy()
         out[...] = self._memory
@@ -144,6 +158,7 @@ class ndarray:
     def set(self, arr: Any, stream: Any = None) -> None:
         if not isinstance(arr, np.ndarray) or arr.dtype != self.dtype or arr.shape != self.shape:
             raise TypeError("only NumPy arrays of the same shape and dtype can be set to CuPy's")
+        settle()
         self._memory[...] = arr
 
     def __array__(self, *args: Any, **options: Any) -> Any:
@@ -168,18 +183,23 @@ class ndarray:
         return wrap(self._memory[unwrap(index)], self)
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        settle()
         self._memory[unwrap(index)] = unwrap(value)
 
     def __bool__(self) -> bool:
+        settle()
         return bool(self._memory)
 
     def __int__(self) -> int:
+        settle()
         return int(self._memory)
 
     def __float__(self) -> float:
+        settle()
         return float(self._memory)
 
     def __complex__(self) -> complex:
+        settle()
         return complex(self._memory)
 
     def __len__(self) -> int:
@@ -192,9 +212,11 @@ class ndarray:
         return repr(self._memory)
 
     def item(self, *args: Any) -> Any:
+        settle()
         return self._memory.item(*args)
 
     def tolist(self) -> Any:
+        settle()
         return self._memory.tolist()
 
     def __reduce__(self) -> Any:
@@ -258,6 +280,7 @@ def unwrap(x: Any) -> Any:
                 "Array device must be same as the current device: "
                 f"array device = {x.device.id} while current = {_current.device}"
             )
+        settle()
         return x._memory
     if isinstance(x, np.ndarray) and not np.isscalar(x):
         raise TypeError(f"Unsupported type {type(x)}")
