@@ -38,26 +38,36 @@ def draw_curves(
     x_label: str = "",
     y_label: str = "",
     log: bool = False,
+    log_x: bool = False,
     text: Callable[[float], str] | None = None,
     cover: Sequence[float] = (),
+    dashed_from: float | None = None,
+    dashed_label: str = "",
+    points: Mapping[str, Series] | None = None,
 ) -> str:
     """Curves over common axes, one for each name: (xs, ys). Values that cannot be shown leave a gap. `text` formats
-    the ticks of the vertical axis, which also reaches the values in `cover`.
+    the ticks of the vertical axis, which also reaches the values in `cover`. From `dashed_from` on curves, which go
+    from left to right, are dashed, beyond a line with a label. `points` are dots in the color of the curve of their
+    name.
 
     >>> draw_curves({"loss": ([0, 1, 2], [3.0, 2.0, 1.5])}, title="Loss").startswith("<svg")
     True
     """
-    xs = fit_scale(float(x) for one in series.values() for x in one[0])
+    xs = fit_scale((float(x) for one in series.values() for x in one[0]), log=log_x)
     ys = fit_scale([*cover, *(float(y) for one in series.values() for y in one[1])], log=log)
     parts = [*_draw_frame(xs, ys, title, x_label, y_label, text)]
     for i, (name, (x, y)) in enumerate(series.items()):
         color = COLORS[i % len(COLORS)]
         # the first of two is wide and pale, so that it is seen below one that coincides with it
         width, opacity = (6.0, 0.6) if i == 0 and len(series) == 2 else (1.6, 1.0)
-        parts.append(
-            f'<path d="{_curve_path(x, y, xs, ys)}" fill="none" stroke="{color}" stroke-width="{width:.1f}" '
-            f'stroke-opacity="{opacity}" stroke-linejoin="round"><title>{escape(name)}</title></path>'
-        )
+        for path, dashes in _curve_paths(x, y, xs, ys, dashed_from):
+            parts.append(
+                f'<path d="{path}" fill="none" stroke="{color}" stroke-width="{width:.1f}" '
+                f'stroke-opacity="{opacity}"{dashes} stroke-linejoin="round"><title>{escape(name)}</title></path>'
+            )
+    parts += [_draw_point(xs, ys, *point) for point in _colored_points(list(series), points or {})]
+    if dashed_from is not None and xs.can_show(dashed_from):
+        parts += _draw_border(_x_pixel(xs, dashed_from), dashed_label)
     if len(series) > 1:
         parts += _draw_legend(list(series))
     return _wrap_svg(_WIDTH, _HEIGHT + 22 * (1 + (len(series) - 1) // 4) * (len(series) > 1), title, parts)
@@ -192,6 +202,39 @@ def _draw_frame(
 
 def _y_mark(scale: AxisScale, number: float, text: str) -> str:
     return f'<text x="{_LEFT - 6}" y="{_y_pixel(scale, number) + 4:.1f}" text-anchor="end">{text}</text>'
+
+
+def _colored_points(names: list[str], points: Mapping[str, Series]) -> list[tuple[float, float, str]]:
+    return [
+        (float(x), float(y), COLORS[names.index(name) % len(COLORS)])
+        for name, (across, up) in points.items()
+        for x, y in zip(across, up, strict=True)
+    ]
+
+
+def _draw_point(xs: AxisScale, ys: AxisScale, x: float, y: float, color: str) -> str:
+    if not (xs.can_show(x) and ys.can_show(y)):
+        return ""
+    return f'<circle cx="{_x_pixel(xs, x):.1f}" cy="{_y_pixel(ys, y):.1f}" r="3.5" fill="{color}"/>'
+
+
+def _draw_border(x: float, label: str) -> list[str]:
+    """A vertical line, and what is beyond it."""
+    floor = _HEIGHT - _BOTTOM
+    line = f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{floor}" {_GRID} stroke-dasharray="2 3"/>'
+    return [line, f'<text x="{x + 5:.1f}" y="{floor - 6}">{escape(label)}</text>']
+
+
+def _curve_paths(
+    across: Sequence[float], up: Sequence[float], xs: AxisScale, ys: AxisScale, dashed_from: float | None
+) -> list[tuple[str, str]]:
+    """The path of a curve and its dashes; two that meet where it begins to be dashed."""
+    if dashed_from is None:
+        return [(_curve_path(across, up, xs, ys), "")]
+    solid = sum(x <= dashed_from for x in across)
+    start = max(solid - 1, 0)
+    parts = [(across[:solid], up[:solid], ""), (across[start:], up[start:], ' stroke-dasharray="6 4"')]
+    return [(_curve_path(x, y, xs, ys), dashes) for x, y, dashes in parts if len(x) > 1]
 
 
 def _curve_path(across: Sequence[float], up: Sequence[float], xs: AxisScale, ys: AxisScale) -> str:
