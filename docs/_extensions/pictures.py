@@ -236,6 +236,30 @@ def variational(names: Any, found: Any) -> str:
     return p.svg("Densities of the rates, exact and found")
 
 
+def _fall(values: Any, words: str, title: str) -> str:
+    """A loss over steps, on a logarithmic scale."""
+    steps = np.arange(len(values))
+    p = Picture(steps, np.log10(values))
+    p.line(steps, np.log10(values), BLUE, 2.0)
+    p.words(WIDTH - 8, 20, words, BLUE, "end")
+    return p.svg(title)
+
+
+@picture
+def data_parallel(names: Any, found: Any) -> str:
+    return _fall(found.losses, "4 ranks, and 1: the same bits", "The loss of a network trained by four ranks")
+
+
+@picture
+def tensor_parallel(names: Any, found: Any) -> str:
+    return _fall(found.alone, "hidden units on 4 ranks", "The loss of a network whose layers are divided among ranks")
+
+
+@picture
+def pipeline(names: Any, found: Any) -> str:
+    return _fall(found.values, "one layer a rank", "The loss of a chain of layers, one on each rank")
+
+
 def main(folder: Path) -> None:
     """Write the picture of each example, and what it printed."""
     sys.path.insert(0, str(EXAMPLES))  # one imports another file
