@@ -11,6 +11,8 @@ import pytest
 import pullback as pb
 from pullback import distributed, errors
 from pullback.ops.collective import world as world_module
+from pullback.ops.collective.many import finish_totals_op
+from pullback.ops.dispatch import apply
 
 SIZES = [1, 2, 3, 4, 8]
 
@@ -490,3 +492,17 @@ def test_arguments():
             distributed.run(on_rank, bad)
     with pytest.raises(errors.ArgumentError, match="timeout"):
         distributed.run(on_rank, 2, timeout=0)
+
+
+def test_programs_may_begin_with_ops_without_arguments():
+    def f(x):
+        distributed.barrier()
+        return x * 2.0
+
+    assert distributed.run(lambda: pb.jit(f)(np.ones(2)).tolist(), 2) == [[2.0, 2.0]] * 2
+    assert pb.jit(lambda: pb.ones(2)).lower().run([])[0].tolist() == [1.0, 1.0]
+
+
+def test_a_sum_is_waited_for_once():
+    with pytest.raises(pb.errors.WorldError, match="no sum was started with ticket 7"):
+        apply(finish_totals_op, np.array(7), np.ones(2), ranks=1, names=())

@@ -26,6 +26,8 @@ BUILT_IN = {
     "MismatchError": RuntimeError,
     "CollectiveTimeoutError": TimeoutError,
     "RankLostError": RuntimeError,
+    "NonFiniteError": FloatingPointError,
+    "ReplicaDriftError": RuntimeError,
     "RecomputeError": RuntimeError,
     "StorageError": OSError,
     "FormatError": ValueError,

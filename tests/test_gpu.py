@@ -15,12 +15,23 @@ from records import Case, cases, flat_vector, name, random_like, real_inner_prod
 
 import pullback as pb
 from pullback import grad, jvp, vjp, vmap
+from pullback.arrays.spec import Spec, make_spec
 from pullback.ops.dispatch import apply
 
 pytestmark = pytest.mark.gpu
 #: Ops that SciPy alone has, and factors whose signs or bases each library chooses for itself.
 ELSEWHERE = {"logm", "sqrtm", "eig", "eigh", "svd", "qr", "lift", "to_device"}
+
+
+def is_on_host(case: Case) -> bool:
+    """Whether the record says that the result of arguments on a GPU is one number on the host."""
+    specs = [make_spec(np.shape(a), np.asarray(a).dtype, "cuda:0") for a in case.args]
+    return isinstance(spec := case.op.spec_of(specs, case.static), Spec) and spec.device == "cpu"
+
+
 EVERY = cases(lambda op: op.name not in ELSEWHERE)
+ON_HOST = [case for case in EVERY if is_on_host(case)]
+EVERY = [case for case in EVERY if case not in ON_HOST]
 #: On a stand-in for CuPy, which shows what CuPy refuses, one sample of an op shows it.
 ALL = EVERY if REAL else [case for case in EVERY if not case.number]
 SMOOTH = [case for case in ALL if case.op.differentiable and case.moving]
@@ -75,6 +86,13 @@ def test_value(case: Case):
     np.testing.assert_allclose(
         on_cpu(out), flat_vector(apply(case.op, *case.args, **case.static)), rtol=1e-12, atol=1e-14
     )
+
+
+@pytest.mark.parametrize("case", ON_HOST, ids=name)
+def test_value_on_the_host(case: Case):
+    out = apply(case.op, *lifted(case).args, **case.static)
+    assert isinstance(out, np.ndarray)
+    np.testing.assert_array_equal(out, apply(case.op, *case.args, **case.static))
 
 
 @pytest.mark.parametrize("case", SMOOTH if REAL else SMOOTH[::3], ids=name)

@@ -21,10 +21,13 @@ from pullback.tools.certify.oracles import oracle_of
 INERT = {"stop_gradient", "sign", "heaviside"}
 #: Mistakes that change nothing, with the ops that cannot make them.
 HARMLESS = {
-    "batch out of order": "equal not_equal logical_and logical_or logical_not logical_xor isnan isinf isfinite any all",
+    "batch out of order": "equal not_equal logical_and logical_or logical_not logical_xor isnan isinf isfinite any all "
+    "barrier check_sums compare_replicas start_totals",
     "pull of x, wrong keepdims": "prod max min",
+    "batch axis": "barrier check_sums compare_replicas start_totals",
 }
-#: Why: the samples of the former answer the same in every row, the pulls of the latter look at shapes alone.
+#: Why: samples of the first have the same result in every row, the pulls of the second look at shapes alone, and the
+#: results of the third have no batch axis.
 
 
 @dataclass(frozen=True)

@@ -20,23 +20,30 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+
+import pullback as pb
+from pullback import distributed, errors
+from pullback.distributed.engines.nccl.world import NcclWorld
+from pullback.ops.collective.world import current_world
+
 _NUMBERS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
-NUMBER = next((os.environ[name] for name in _NUMBERS if name in os.environ), "0")
-for _name, _value in {
-    "NCCL_HOSTID": f"rank{NUMBER}",
-    "NCCL_P2P_DISABLE": "1",
-    "NCCL_SHM_DISABLE": "1",
-    "NCCL_NET": "Socket",
-    "NCCL_SOCKET_IFNAME": "lo",
-}.items():
-    os.environ.setdefault(_name, _value)
 
-import numpy as np  # noqa: E402
 
-import pullback as pb  # noqa: E402
-from pullback import distributed, errors  # noqa: E402
-from pullback.distributed.engines.nccl.world import NcclWorld  # noqa: E402
-from pullback.ops.collective.world import current_world  # noqa: E402
+def separate_from_others() -> None:
+    """Let NCCL take this rank for one on a machine of its own. Not on import, which a test run does in its own
+    process.
+    """
+    number = next((os.environ[name] for name in _NUMBERS if name in os.environ), "0")
+    for name, value in {
+        "NCCL_HOSTID": f"rank{number}",
+        "NCCL_P2P_DISABLE": "1",
+        "NCCL_SHM_DISABLE": "1",
+        "NCCL_NET": "Socket",
+        "NCCL_SOCKET_IFNAME": "lo",
+    }.items():
+        os.environ.setdefault(name, value)
 
 
 def find_cupy(stack: contextlib.ExitStack) -> Any:
@@ -194,5 +201,6 @@ def main(cupy: Any) -> None:
 
 
 if __name__ == "__main__":
+    separate_from_others()
     with contextlib.ExitStack() as stack:
         main(find_cupy(stack))

@@ -85,7 +85,7 @@ class Specialization:
             out = jitted.call_on_leaves(static, structure, symbols)
             leaves, found = flatten(out)
             shape_of_result.append(found)
-            return [unwrap_to_level(as_value(x), symbols[0].scope) for x in leaves]
+            return [unwrap_to_level(as_value(x), modes().staging.scope) for x in leaves]
 
         self.name = function_name(jitted.f)
         self.lines: dict[int, Any] | None = {} if jitted.check or is_variable_set(CHECK) else None

@@ -39,8 +39,9 @@ def gather_sources(program: Program) -> Program:
 
 
 def _reads_few(e: Equation) -> bool:
-    small = _SMALL_SHARE * e.results[0].spec.size <= spec_of(e.args[0]).size
-    return isinstance(e.op.form, Gather) and len(e.args) > 1 and small
+    if not isinstance(e.op.form, Gather) or len(e.args) < 2:
+        return False
+    return _SMALL_SHARE * e.results[0].spec.size <= spec_of(e.args[0]).size
 
 
 def _is_computed(e: Equation | None) -> bool:

@@ -70,8 +70,8 @@ def _modes_inside(name: str, inputs: Sequence[Symbol], handle: Symbol) -> Abstra
     """A program is the same one whether or not the place it is traced at records: that place runs it. Inside of `jit`,
     bodies of loops and branches record ops that run exactly once, also those on constants.
     """
-    if name == "jit" and inputs:
-        return override_modes(tracing=inputs[0], staging=handle)
+    if name == "jit":
+        return override_modes(tracing=inputs[0] if inputs else handle, staging=handle)
     if name != "staging":
         return nullcontext()
     if modes().tracing is not None:

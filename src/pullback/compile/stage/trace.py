@@ -127,7 +127,7 @@ def _trace_once(
     scopes: list[Scope] = []
 
     def run(*symbols: Symbol) -> list[Any]:
-        scope = symbols[0].scope
+        scope = modes().staging.scope
         scopes.append(scope)
         scope.rebindings = []
         at = len(specs)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import Spec, make_spec, spec_of, zeros
+from ...errors import WorldError
 from .. import statics
 from ..dispatch import run
 from ..families import general
@@ -57,7 +58,9 @@ def _apply_many(op: str, xs: Sequence[Any], specs: Sequence[Spec], ranks: int, m
     )
 
 
-NAMES = statics.Static("a tuple of names", lambda v, specs, static: isinstance(v, tuple))
+NAMES = statics.Static(
+    "a tuple of names", lambda v, specs, static: isinstance(v, tuple) and all(isinstance(n, str) for n in v)
+)
 _UNNAMED: dict[str, Any] = {"names": ()}
 
 totals_op = general(
@@ -108,7 +111,10 @@ def _start_totals(xp: Any, xs: Sequence[Any], ranks: int) -> Any:
 def _finish_totals(xp: Any, ticket: Any, xs: Sequence[Any], ranks: int, names: tuple[str, ...]) -> tuple[Any, ...]:
     if not int(ticket):  # nothing was started
         return _meet_in_totals(xp, xs, ranks, names)
-    totals = _started.pop(int(ticket)).wait()
+    started = _started.pop(int(ticket), None)
+    if started is None:
+        raise WorldError(f"finish_totals: no sum was started with ticket {int(ticket)}, or it was waited for already.")
+    totals = started.wait()
     check_totals(xp, xs, totals, ranks, names)
     return tuple(totals)
 
