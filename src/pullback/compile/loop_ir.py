@@ -8,6 +8,7 @@ here is static: sizes, strides, dtypes. Nothing here knows which machine will ru
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -343,6 +344,10 @@ class Host:
 
     def run(self, flat_array: Callable[[Buffer], Any]) -> None:
         """Run the op, on flat arrays of its buffers."""
+        self.bind(flat_array)()
+
+    def bind(self, flat_array: Callable[[Buffer], Any]) -> Callable[[], None]:
+        """What runs the op on these flat arrays: where they stay the same from call to call, it is made once."""
 
         def as_array(layout: Layout) -> Any:
             flat = flat_array(layout.buffer)
@@ -355,12 +360,14 @@ class Host:
             return tricks.as_strided(flat[layout.offset :], layout.shape, strides)
 
         arrays = [as_array(a) if isinstance(a, Layout) else a for a in self.args]
+        targets = [as_array(layout) for layout in self.outs]
         if self.into is not None and all(layout.is_whole for layout in self.outs):
-            self.into([as_array(layout) for layout in self.outs], *arrays)
-            return
+            return functools.partial(self.into, targets, *arrays)
+        return functools.partial(self._copy_results, targets, arrays)
+
+    def _copy_results(self, targets: Sequence[Any], arrays: Sequence[Any]) -> None:
         found = self.call(*arrays)
-        for value, layout in zip(found if type(found) is tuple else (found,), self.outs, strict=True):
-            target = as_array(layout)
+        for value, target in zip(found if type(found) is tuple else (found,), targets, strict=True):
             # what an op returns on the host, such as that ranks agreed, has memory of the device in a program there
             target[...] = value if type(value) is type(target) else namespace_of([target]).asarray(value)
 

@@ -207,7 +207,7 @@ class DistributedGradient:
     def _start(self, world: World, slots: Sequence[_Slot]) -> Started:
         arrays = [slot.share() for slot in slots] + [self._reached_flags(slots)]
         xp = namespace_of(arrays[:1])
-        specs = tuple([(x.dtype.name, x.shape) for x in arrays])
+        specs = tuple([(x.dtype, x.shape) for x in arrays])
         names = ", ".join(self._names[s.number] for s in slots[:3]) + (", ..." if len(slots) > 3 else "")
         return world.start(make_call("gradients", Sum(), specs, f" ({names})"), xp, arrays, Sum())
 

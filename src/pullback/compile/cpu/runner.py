@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import IndexingError
-from ..loop_ir import Buffer
+from ..loop_ir import Buffer, Host
 from ..schedule.arena import round_up
 from ..schedule.cost import estimate_nanoseconds
 from ..schedule.index_checks import find_index_checks
@@ -63,6 +63,8 @@ class CpuRunner:
             self.entry.set_pieces([self.linked.addresses[name] for name in pieces], self.is_long())
         self.call = self.entry.make_function(link, WITH_RESULTS)
         self.arena_lock = threading.Lock()
+        #: An arena, and the ops between native code whose arrays are all in it.
+        self.bound: tuple[Any, dict[Host, Callable[[], None]]] = (None, {})
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
         self.functions = {name: kind(self.linked.addresses[name]) for name in pieces}
         #: Where each result is: the input it overwrote, or ~i for the i-th new array; None if all are new.
@@ -177,22 +179,42 @@ class CpuRunner:
         """Run pieces of native code with ops that NumPy executes between them; the arguments are checked already."""
         status = ctypes.c_int(0)
         start = self._start_of(arena)
-        # offsets count from the first aligned byte
-        unaligned = start - arena.ctypes.data
-        pointers = [*(a.ctypes.data for a in (*arrays, *outs)), start, ctypes.addressof(status)]
-        table = (ctypes.c_void_p * self.size)(*pointers, *(c.ctypes.data for c in self.code.constants))
-        owners = dict(zip((*self.steps.inputs, *self.steps.new_outputs), (*arrays, *outs), strict=True))
+        given = [*arrays, *outs]
+        table = self.entry.rest.copy()  # constants are in it
+        table[: len(given) + 2] = [*map(_address_of, given), start, ctypes.addressof(status)]
+        address = _address_of(table)
+        owners = dict(zip((*self.steps.inputs, *self.steps.new_outputs), given, strict=True))
 
         def flat_array(buffer: Buffer) -> Any:
-            if buffer.kind == "arena":
-                at = unaligned + buffer.offset
-                return arena[at : at + buffer.nbytes].view(buffer.dtype)
-            return (buffer.constant if buffer.kind == "constant" else owners[buffer]).reshape(-1)
+            return owners[buffer].reshape(-1) if buffer in owners else _flat_array_in(arena, start, buffer)
 
+        bound = self._bind_hosts(arena, start) if arena is self.arena else {}
         for piece in self.code.pieces:
             if isinstance(piece, str):
-                self.functions[piece](ctypes.addressof(table))
+                self.functions[piece](address)
                 if status.value:
                     self.raise_failure()
+            elif piece in bound:
+                bound[piece]()
             else:
                 piece.run(flat_array)
+
+    def _bind_hosts(self, arena: Any, start: int) -> dict[Host, Callable[[], None]]:
+        """The ops between native code whose arrays are in the arena, ready to run: they are the same at each call."""
+        if self.bound[0] is not arena:
+            hosts = [p for p in self.code.pieces if isinstance(p, Host)]
+            inner = [h for h in hosts if all(b.kind in ("arena", "constant") for b in (*h.reads(), *h.writes()))]
+            self.bound = arena, {h: h.bind(lambda buffer: _flat_array_in(arena, start, buffer)) for h in inner}
+        return self.bound[1]
+
+
+def _address_of(array: Any) -> int:
+    return array.__array_interface__["data"][0]  # type: ignore[no-any-return]
+
+
+def _flat_array_in(arena: Any, start: int, buffer: Buffer) -> Any:
+    """A buffer of an arena, whose offsets count from its first aligned address, or a constant."""
+    if buffer.kind == "constant":
+        return buffer.constant.reshape(-1)
+    at = start - _address_of(arena) + buffer.offset
+    return arena[at : at + buffer.nbytes].view(buffer.dtype)

@@ -102,7 +102,7 @@ def _start_totals(xp: Any, xs: Sequence[Any], ranks: int) -> Any:
     world = world_of("total", ranks)
     if world.size == 1:
         return np.array(0)
-    call = make_call("total", Sum(), tuple([(x.dtype.name, x.shape) for x in arrays]), " (started)")
+    call = make_call("total", Sum(), tuple([(x.dtype, x.shape) for x in arrays]), " (started)")
     number = next(_tickets)
     _started[number] = world.start(call, xp, arrays, Sum())
     return np.array(number)

@@ -53,7 +53,7 @@ def meet_many(
 ) -> list[Any]:
     """The results of a collective on several arrays at once, in the memory of `outs` where the engine takes it."""
     arrays = [xp.asarray(x) for x in arrays]
-    call = make_call(name, exchange, tuple([(x.dtype.name, x.shape) for x in arrays]))
+    call = make_call(name, exchange, tuple([(x.dtype, x.shape) for x in arrays]))
     return world_of(name, ranks).meet(call, xp, arrays, exchange, outs)
 
 

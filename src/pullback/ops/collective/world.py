@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ...arrays.call_site import format_line, user_line
 from ...errors import MismatchError
 from ...settings import current_rank
@@ -131,9 +133,9 @@ def local_rank() -> int:
 
 
 @functools.lru_cache(maxsize=4096)
-def make_call(name: str, exchange: Exchange, specs: tuple[tuple[str, tuple[int, ...]], ...], more: str = "") -> Call:
+def make_call(name: str, exchange: Exchange, specs: tuple[tuple[Any, tuple[int, ...]], ...], more: str = "") -> Call:
     """A call of a collective on arrays of some dtypes and shapes. `more`: what else all ranks must have given."""
-    arrays = [f"{dtype}{list(shape)}" for dtype, shape in specs]
+    arrays = [f"{np.dtype(dtype).name}{list(shape)}" for dtype, shape in specs]
     arguments = ", ".join(arrays[:4]) + (f" and {len(arrays) - 4} more" if len(arrays) > 4 else "")
     text = f"{name} of {', '.join(arrays)}{exchange}{more}"
     digest = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
