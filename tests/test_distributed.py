@@ -10,7 +10,10 @@ import pytest
 
 import pullback as pb
 from pullback import distributed, errors
+from pullback.compile.cpu.runtime.link import has_llvm
+from pullback.distributed.engines.sums import add_up_into, are_finite
 from pullback.ops.collective import world as world_module
+from pullback.ops.collective.exchange import add_up
 from pullback.ops.collective.many import finish_totals_op
 from pullback.ops.dispatch import apply
 
@@ -506,3 +509,26 @@ def test_programs_may_begin_with_ops_without_arguments():
 def test_a_sum_is_waited_for_once():
     with pytest.raises(pb.errors.WorldError, match="no sum was started with ticket 7"):
         apply(finish_totals_op, np.array(7), np.ones(2), ranks=1, names=())
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D", "e", "q"])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8])
+def test_sums_in_given_memory_have_the_bits_of_the_tree(ranks, dtype):
+    rng = np.random.default_rng(ranks)
+    for size in (0, 1, 33, 5000, 5003):
+        scales = 10.0 ** rng.integers(-3, 4, size)
+        terms = [(rng.normal(size=size) * scales).astype(dtype) for _ in range(ranks)]
+        out, other = np.empty(size, dtype), np.empty(size, dtype)
+        assert add_up_into(terms, out, other) in (True, None)
+        assert out.tobytes() == other.tobytes() == add_up(np, terms).tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+def test_native_sums_see_numbers_that_are_not_finite(dtype):
+    for bad in (np.nan, np.inf, -np.inf):
+        for place in (0, 17, 5002):
+            terms = [np.ones(5003, dtype) for _ in range(3)]
+            terms[1][place] = bad
+            out = np.empty(5003, dtype)
+            assert add_up_into(terms, out) is (False if has_llvm() else None)
+            assert not are_finite([out])

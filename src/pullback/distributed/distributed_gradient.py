@@ -21,7 +21,7 @@ from ..ops.collective.agreement import replicas_op
 from ..ops.collective.buckets import BUCKET_MB, make_buckets
 from ..ops.collective.checks import check_finite
 from ..ops.collective.collectives import total
-from ..ops.collective.exchange import Concatenation, FromRoot, Sum
+from ..ops.collective.exchange import Concatenation, FiniteSums, FromRoot, Sum
 from ..ops.collective.records import meet
 from ..ops.collective.world import Started, World, current_world, make_call
 from ..ops.dispatch import apply
@@ -200,8 +200,9 @@ class DistributedGradient:
             self._started += [self._start(world, [self._slots[i] for i in b]) for b in buckets[len(self._started) :]]
         for number, bucket in enumerate(buckets):
             started = self._started[number] if self._started else self._start(world, [self._slots[i] for i in bucket])
-            *sums, counts = started.wait()
-            self._store(bucket, sums, counts)
+            found = started.wait()
+            *sums, counts = found
+            self._store(bucket, sums, counts, isinstance(found, FiniteSums))
         self._agree_on_order(world)
 
     def _start(self, world: World, slots: Sequence[_Slot]) -> Started:
@@ -216,10 +217,12 @@ class DistributedGradient:
         first = slots[0].tensor.spec
         return move_array(np.array([slot.own is not None for slot in slots], first.dtype), first.device)
 
-    def _store(self, numbers: Sequence[int], sums: Sequence[Any], counts: Any) -> None:
-        """Sums become gradients; where no rank had a share, nothing changes."""
+    def _store(self, numbers: Sequence[int], sums: Sequence[Any], counts: Any, is_finite: bool = False) -> None:
+        """Sums become gradients; where no rank had a share, nothing changes. Those not known to be finite are
+        checked.
+        """
         slots = [self._slots[i] for i in numbers]
-        if self._finite and counts is not None:
+        if self._finite and counts is not None and not is_finite:
             names = [f"gradient of {self._names[i]}" for i in numbers]
             xp = namespace_of([sums[0]])
             gather = functools.partial(_gather_flags, xp)

@@ -14,19 +14,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import WorldError
-from ...ops.collective.exchange import Exchange, Nothing, Sum
+from ...errors import MismatchError, WorldError
+from ...ops.collective.exchange import Exchange, FiniteSums, Nothing, Sum
 from ...ops.collective.world import Call, Finished, Started, World, caller_line, make_call, mismatch_error
 from .beside import Beside, has_free_core
 from .peers import describe_place, wait_until
 from .shared_slots import CHANNELS, SLOT_BYTES, SharedSlots
 from .staging import Staged, copy_to_host
 from .streaming_copy import StreamTarget
-from .sums import add_up_into
+from .sums import add_up_into, are_finite
 
-#: Bytes that go through at a time.
-CHUNK = 1 << 20
-#: Chunks of more bytes are summed in parts, one by each rank, if there are more than two ranks.
+#: Bytes that go through at a time: a chunk and its copies stay in the caches of a core.
+CHUNK = 1 << 19
+#: Chunks of more bytes are summed in parts, one by each rank, if there are more than two; of two each adds up all, as
+#: what the other has just read is slow to write to.
 _DIVIDED = 1 << 15
 #: Arrays lie at multiples of this, which suits every dtype.
 _ALIGNMENT = 64
@@ -38,16 +39,24 @@ _TRIAL_BYTES, _TRIALS = 1 << 18, 12
 MEMORY_BYTES = SLOT_BYTES + CHANNELS * _AREAS * CHUNK
 
 
-class SumChunk(NamedTuple):
-    """Pieces of arrays that are summed at a time: for each the number of its array, which part of it, where this rank
-    puts it in even and odd meetings, and where it finds those of all ranks, or their sum. In a divided chunk each rank
-    adds up a part.
+class Piece(NamedTuple):
+    """A part of an array that one rank adds up, or all of them: the number of the array, which part of it, and where it
+    is in the areas of all ranks, in those of even and odd meetings; and where its sum goes, unless each rank adds up.
     """
 
-    pieces: list[tuple[int, slice, list[StreamTarget], list[list[Any]]]]
+    number: int
+    part: slice
+    targets: list[StreamTarget]
+    terms: list[list[Any]]
+    shared_sum: Any
+
+
+class SumChunk(NamedTuple):
+    """Pieces of arrays that are summed at a time: those that this rank adds up, and those that others do for all."""
+
+    own: list[Piece]
+    others: list[Piece]
     is_divided: bool
-    own_terms: list[list[Any]]
-    own_sum: StreamTarget
 
 
 class Meetings:
@@ -67,15 +76,23 @@ class Meetings:
 
     def sync(self, call: Call) -> None:
         """Wait until all ranks are here, and check that they are for the same."""
+        if not self.compare(call, call.digest):
+            raise self.mismatch(call)
+
+    def compare(self, call: Call, digest: int) -> bool:
+        """Wait until all ranks are here; whether they came with the same digest."""
         slots, channel = self._slots, self._channel
         self.number += 1
         number = self.number
-        slots.post(channel, number, call.digest)
+        slots.post(channel, number, digest)
         if not slots.all_posted(channel, number):
             wait_until(lambda: slots.all_posted(channel, number), self.timeout, self.check, lambda: self._late(call))
-        if not slots.all_agree(channel, number, call.digest):
-            sides = slots.gather_texts(number, f"{call} at {caller_line()}")
-            raise mismatch_error(number, [side or "did not tell what it called" for side in sides])
+        return slots.all_agree(channel, number, digest)
+
+    def mismatch(self, call: Call) -> MismatchError:
+        """The error of a meeting that ranks came to for different things."""
+        sides = self._slots.gather_texts(self.number, f"{call} at {caller_line()}")
+        return mismatch_error(self.number, [side or "did not tell what it called" for side in sides])
 
     def check(self) -> None:
         """Raise if a rank cannot come any more."""
@@ -96,20 +113,18 @@ class Meetings:
     def _place(self, pieces: list[tuple[int, slice]], dtype: Any, rank: int) -> SumChunk:
         count = sum(p.stop - p.start for _, p in pieces)
         areas = [[_view(area, 0, dtype, (count,)) for area in of_ranks] for of_ranks in self._areas]
-        ranks = len(areas[0])
-        placed, end = [], 0
-        for i, piece in pieces:
-            here = slice(end, end + piece.stop - piece.start)
-            end = here.stop
-            targets = [StreamTarget(areas[parity][rank][here], self.streams) for parity in (0, 1)]
-            terms = [[area[here] for area in areas[parity]] for parity in (0, 1)]
-            placed.append((i, piece, targets, [*terms, [areas[2][0][here]]]))
-        unit = _ALIGNMENT // dtype.itemsize
-        bounds = [min(count, -(-count * r // ranks // unit) * unit) for r in range(ranks)] + [count]
-        own = slice(bounds[rank], bounds[rank + 1])
+        ranks, unit = len(areas[0]), _ALIGNMENT // dtype.itemsize
         is_divided = ranks > 2 and count * dtype.itemsize > _DIVIDED
-        own_terms = [[area[own] for area in areas[parity]] for parity in (0, 1)]
-        return SumChunk(placed, is_divided, own_terms, StreamTarget(areas[2][0][own], self.streams))
+        bounds = [min(count, -(-count * r // ranks // unit) * unit) for r in range(ranks)] + [count]
+        own: list[Piece] = []
+        others: list[Piece] = []
+        for r in range(ranks) if is_divided else (rank,):
+            low, high = (bounds[r], bounds[r + 1]) if is_divided else (0, count)
+            for i, part, here in _within(pieces, low, high):
+                targets = [StreamTarget(areas[parity][rank][here], self.streams) for parity in (0, 1)]
+                terms = [[area[here] for area in areas[parity]] for parity in (0, 1)]
+                (own if r == rank else others).append(Piece(i, part, targets, terms, areas[2][0][here]))
+        return SumChunk(own, others, is_divided)
 
     @property
     def inputs(self) -> list[Any]:
@@ -258,6 +273,10 @@ class NodeWorld(World):
                     piece[...] = areas[s][at : at + len(piece)]
         return exchange.join(np, came, x)
 
+    def _all_finite(self, meetings: Meetings, call: Call, mine: bool) -> bool:
+        """Wait until all ranks are done; whether all of them found what they added up to be finite."""
+        return meetings.compare(call, call.digest if mine else call.digest ^ 1) and mine
+
     def _sum(self, meetings: Meetings, call: Call, arrays: Sequence[Any], outs: Sequence[Any] | None) -> list[Any]:
         results = [np.empty(x.shape, x.dtype) for x in arrays] if outs is None else list(outs)
         flat, flat_outs = [_flat(x) for x in arrays], [out.reshape(-1) for out in results]
@@ -266,27 +285,33 @@ class NodeWorld(World):
             plan = meetings.sum_plans[call.digest] = meetings.plan_sum(arrays, self.rank)
         if not plan:
             meetings.sync(call)
+        is_finite = True
         for chunk in plan:
             parity = meetings.number & 1
-            for i, piece, targets, _ in chunk.pieces:
-                targets[parity].fill(flat[i][piece])
+            for piece in chunk.others if chunk.is_divided else chunk.own:
+                piece.targets[parity].fill(flat[piece.number][piece.part])
             meetings.sync(call)
+            is_own_finite = self._add_own(chunk, parity, flat, flat_outs)
             if chunk.is_divided:
-                self._add_own_part(chunk, parity)
-                meetings.sync(call)
-            for i, piece, _, terms in chunk.pieces:
-                found = terms[2 if chunk.is_divided else parity]
-                if len(found) == 2:
-                    found = [*found]
-                    found[self.rank] = flat[i][piece]  # it is nearer than its copy
-                add_up_into(found, flat_outs[i][piece])
-        return results
+                is_own_finite = self._all_finite(meetings, call, is_own_finite)
+            is_finite &= is_own_finite
+            for piece in chunk.others:
+                flat_outs[piece.number][piece.part] = piece.shared_sum
+        return FiniteSums(results) if is_finite else results
 
-    def _add_own_part(self, chunk: SumChunk, parity: int) -> None:
-        """Add up this rank's part of a chunk, and put it where all ranks read it."""
-        mine = np.empty(len(chunk.own_sum.view), chunk.own_sum.view.dtype)
-        add_up_into(chunk.own_terms[parity], mine)
-        chunk.own_sum.fill(mine)
+    def _add_own(self, chunk: SumChunk, parity: int, flat: Sequence[Any], outs: Sequence[Any]) -> bool:
+        """Add up this rank's pieces of a chunk; whether the sums are finite. If others wait for them, they also go to
+        where all ranks read them.
+        """
+        is_finite, unseen = True, []
+        for piece in chunk.own:
+            terms = [*piece.terms[parity]]
+            terms[self.rank] = flat[piece.number][piece.part]  # it is nearer than a copy would be
+            out = outs[piece.number][piece.part]
+            seen = add_up_into(terms, out, *([piece.shared_sum] if chunk.is_divided else ()))
+            unseen += [out] if seen is None else []
+            is_finite &= seen is not False
+        return is_finite and are_finite(unseen)
 
 
 def _aligned(size: int) -> int:
@@ -309,6 +334,16 @@ def _longest(exchange: Exchange, x: Any, ranks: int) -> int:
     """Bytes of the largest part that any rank sends another."""
     parts = (exchange.part(x, s, t) for s in range(ranks) for t in range(ranks))
     return max((p.nbytes for p in parts if p is not None), default=0)
+
+
+def _within(pieces: Sequence[tuple[int, slice]], low: int, high: int) -> Iterator[tuple[int, slice, slice]]:
+    """Those parts of pieces, one behind the other, that are between two bounds: number, part of the array, place."""
+    at = 0
+    for i, piece in pieces:
+        start, stop = max(at, low), min(at + piece.stop - piece.start, high)
+        if start < stop:
+            yield i, slice(piece.start + start - at, piece.start + stop - at), slice(start, stop)
+        at += piece.stop - piece.start
 
 
 def _cut(arrays: Sequence[Any], numbers: Sequence[int], most: int) -> Iterator[list[tuple[int, slice]]]:

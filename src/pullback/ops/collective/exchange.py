@@ -67,6 +67,10 @@ class Nothing(Exchange):
         return x
 
 
+class FiniteSums(list[Any]):
+    """Sums that were found to be finite while they were computed."""
+
+
 @dataclass(frozen=True)
 class Sum(Exchange):
     """The sum over ranks."""
