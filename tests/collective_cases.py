@@ -153,7 +153,8 @@ WAYS = {
     "checkpoint": lambda f, x, v: pb.grad(pb.checkpoint(f))(x),
     "budget": lambda f, x, v: with_budget(f, x),
 }
-COMPILED = {"jit", "through jit", "second in jit", "third in jit", "vmap in jit"}
+#: In order, as ranks must go through them.
+COMPILED = ("jit", "through jit", "second in jit", "third in jit", "vmap in jit")
 #: What alone is computed without a compiler, a checkpoint or a budget.
 PLAIN = {
     "jit": "grad",
