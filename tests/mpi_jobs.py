@@ -116,7 +116,7 @@ def _kill_session(leader: int) -> None:
 
 
 def _session(leader: int) -> Iterator[int]:
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            if int(stat.read_text().rpartition(")")[2].split()[3]) == leader:
-                yield int(stat.parent.name)
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(OSError):  # it may end while it is looked at
+            if name.isdecimal() and os.getsid(int(name)) == leader:
+                yield int(name)
