@@ -36,6 +36,7 @@ from pullback.ops.fusion import WHOLES
 from pullback.tools.certify import DTYPES, HALF_DTYPES, ROLES, certify_ops, device_roles
 from pullback.tools.compile_stages import STAGES, passes_text, stage_text
 from pullback.tools.gpu_check import check_gpu, count_gpus
+from pullback.tools.mpi_check import describe_mpi
 
 
 class Component(NamedTuple):
@@ -346,6 +347,7 @@ COMPONENTS = (
     Component("threads", describe_threads, "long loops of native code"),
     Component("code cache", describe_cache, "native code from earlier runs"),
     Component("CUDA", describe_cuda, "arrays on an NVIDIA GPU", extra="cuda12 or cuda13"),
+    Component("MPI", describe_mpi, "ranks that are processes (pullback run)", extra="mpi"),
 )
 
 
