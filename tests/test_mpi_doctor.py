@@ -12,9 +12,8 @@ from mpi_jobs import MPICH, why_missing
 from rich.console import Console
 
 from pullback import cli
-from pullback.distributed import launch
+from pullback.distributed import launch, mpi_check
 from pullback.distributed.bounded_command import run_command
-from pullback.tools import mpi_check
 
 posix = pytest.mark.skipif(os.name != "posix", reason="scripts of a shell")
 

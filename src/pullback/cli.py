@@ -29,6 +29,7 @@ from pullback.compile.cpu.runtime.entry import is_abi_supported
 from pullback.compile.cpu.runtime.link import vector_bytes
 from pullback.compile.threads import get_num_threads
 from pullback.distributed.launch import count_cores, launch
+from pullback.distributed.mpi_check import describe_mpi
 from pullback.errors import ArgumentError, DeviceError, PullbackError, WorldError
 from pullback.ops import load_all_ops
 from pullback.ops.casting import family_rule
@@ -36,7 +37,6 @@ from pullback.ops.fusion import WHOLES
 from pullback.tools.certify import DTYPES, HALF_DTYPES, ROLES, certify_ops, device_roles
 from pullback.tools.compile_stages import STAGES, passes_text, stage_text
 from pullback.tools.gpu_check import check_gpu, count_gpus
-from pullback.tools.mpi_check import describe_mpi
 
 
 class Component(NamedTuple):

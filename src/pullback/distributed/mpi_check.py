@@ -8,9 +8,9 @@ import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
-from ..distributed.bounded_command import run_command
-from ..distributed.launch import LAUNCHER, Launcher, find_launcher
 from ..errors import WorldError
+from .bounded_command import run_command
+from .launch import LAUNCHER, Launcher, find_launcher
 
 #: Seconds that the library has to say which it is.
 SECONDS = 30.0
