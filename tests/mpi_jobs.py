@@ -81,7 +81,7 @@ def run_job(
 def _variables_of(engine: Engine) -> dict[str, str]:
     found = {"PULLBACK_SHARED_MEMORY": str(int(engine.shares_memory))}
     if engine.mpi == "mpich":
-        library = next((MPICH / "lib").glob("libmpi.so.*"))
+        library = min((MPICH / "lib").glob("libmpi.so.*"))
         found |= {LAUNCHER: str(MPICH / "bin" / "mpiexec"), "MPI4PY_LIBMPI": str(library)}
     return found
 

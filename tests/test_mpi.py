@@ -22,9 +22,9 @@ MPICH, MPICH_MESSAGES = Engine("mpich"), Engine("mpich", False)
 WORLDS = {True: "NodeWorld", False: "ClusterWorld"}
 LIBRARIES = {"openmpi": "Open MPI", "mpich": "MPICH"}
 
-VALUES = ("values", "large", "layouts", "trees", "donated", "adjoints")
+VALUES = ("values", "large", "layouts", "trees", "donated", "random", "adjoints")
 TRAINING = ("refusals", "losses", "aggregation", "tape", "normalization", "sharding", "codecs", "prediction")
-BRIEF = ("values", "trees", "donated", "adjoints", "derivatives", "losses", "tape", "sharding", "codecs")
+BRIEF = ("values", "trees", "random", "donated", "adjoints", "derivatives", "losses", "tape", "sharding", "codecs")
 ALL = (*VALUES, "derivatives", "all compiled", *TRAINING)
 
 
@@ -43,7 +43,11 @@ def check(ranks, engine, *names, **variables):
 JOBS = [
     (2, SHARED, (*VALUES, "derivatives", "compiled", *TRAINING)),
     (3, MESSAGES, ("--overlap", "values", "layouts", "derivatives", "programs", "losses", "tape")),
-    (3, SHARED, ("large", "adjoints", "derivatives", "programs", "aggregation", "tape", "sharding")),
+    (
+        3,
+        SHARED,
+        ("large", "random", "many sizes", "adjoints", "derivatives", "programs", "aggregation", "tape", "sharding"),
+    ),
     (2, MPICH, BRIEF),
     (2, MPICH_MESSAGES, ("--overlap", *BRIEF)),
 ]

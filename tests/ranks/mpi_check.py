@@ -64,6 +64,8 @@ CHECKS = {
     "layouts": values.check_layouts,
     "trees": values.check_trees,
     "donated": values.check_donated,
+    "random": values.check_random,
+    "many sizes": values.check_many_sizes,
     "adjoints": check_adjoints,
     "derivatives": lambda: compare(COLLECTIVES, [way for way in WAYS if way not in COMPILED]),
     "compiled": lambda: compare(LEADING, COMPILED),

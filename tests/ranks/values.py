@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 import pullback as pb
 from pullback import distributed
+from pullback.distributed.engines.node import NodeWorld
+from pullback.ops.collective.exchange import Sum
+from pullback.ops.collective.world import current_world, make_call
 
 DTYPES = (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32",
@@ -189,3 +194,36 @@ def eager(step, tree):
     for _ in range(4):
         tree = step(tree)
     return tree
+
+
+def check_random(rounds=200):
+    """Collectives one after the other as they come, some of them beside the others, on ranks that are late at times."""
+    world, n, r = current_world(), distributed.world_size(), distributed.rank()
+    world.runs_beside, normally = True, world.runs_beside
+    rng, own = np.random.default_rng(9), np.random.default_rng(r)
+    calls, results, under_way = SHAPELESS | DIVIDED, Results(), []
+    for number in range(rounds):
+        dtype = DTYPES[rng.integers(len(DTYPES))]
+        shape = (n * int(rng.integers(1, 40)), n * int(4 ** rng.uniform(0, 5)))
+        xs = arrays_of_ranks(shape, dtype, number)
+        if rng.random() < 0.4:
+            call = make_call("total", Sum(), ((dtype, shape),), f" ({number})")
+            under_way.append((world.start(call, np, [xs[r]], Sum()), add_by_tree(xs)))
+        name = list(calls)[rng.integers(len(calls))]
+        results.compare(f"{dtype}{list(shape)}", {name: calls[name]}, xs)
+        if own.random() < 0.1:
+            time.sleep(own.uniform(0.0, 0.003))
+        if len(under_way) > 3 or number == rounds - 1:
+            for started, wanted in under_way:
+                assert has_same_bits(started.wait()[0], wanted)
+            under_way.clear()
+    results.check()
+    world.runs_beside = normally
+
+
+def check_many_sizes():
+    """What is kept to sum arrays of a shape again does not grow without bound."""
+    world = current_world()
+    for size in range(1, 3000):
+        assert distributed.total(np.ones(size, np.int8))[-1] == world.size
+    assert not isinstance(world, NodeWorld) or len(world._main.sum_plans) <= 1024
