@@ -112,7 +112,7 @@ def test_two_and_four_ranks_learn_the_bits_of_one_and_read_each_others_files(bit
 @pytest.mark.parametrize("engine", [SHARED, MESSAGES, MPICH, MPICH_MESSAGES], ids=str)
 def test_ranks_learn_the_bits_of_one(bits_alone, engine, ranks):
     if engine.mpi == "mpich" and ranks == 8:
-        pytest.skip("its ranks wait busily: eight on two cores take minutes to start")
+        pytest.skip("its ranks wait busily, and there are fewer cores")
     assert_same_bits(check(ranks, engine, "bits"), ranks, bits_alone)
 
 
@@ -132,7 +132,7 @@ def test_ranks_get_arguments_threads_and_cores_and_the_job_their_exit_status(eng
     assert job.status == 3, str(job)
     cores = len(os.sched_getaffinity(0))
     threads = str(max(cores // 2, 1))
-    assert [(row["rank"], row["line"]) for row in rows_of(job)] == [(r, i) for r in range(2) for i in range(50)]
+    assert [(row["rank"], row["line"]) for row in rows_of(job)] == [(r, i) for r in range(2) for i in range(5)]
     for row in rows_of(job):
         assert (row["ranks"], row["PULLBACK_RANKS"]) == (2, "2"), str(job)
         assert row["arguments"] == ["exit", "--steps", "3", "a b"]
@@ -148,7 +148,7 @@ def test_a_module_that_raises_on_one_rank_fails_the_job():
     assert job.status != 0
     assert "a mistake on rank 1" in job.errors, str(job)
     assert "RankLostError: rank 1 of 2 raised KeyError" in job.errors
-    assert [row["arguments"] for row in rows_of(job)] == [["raise"]] * 100
+    assert [row["arguments"] for row in rows_of(job)] == [["raise"]] * 10
 
 
 @pytest.mark.slow

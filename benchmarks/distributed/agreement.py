@@ -1,8 +1,8 @@
 """What it costs that ranks agree before they compute together: a compiled step of about 2 ms, with and without.
 
 Before a compiled program does anything, its ranks meet and compare which collectives it calls; at each collective they
-compare what they came for. The same step is compiled again without both, and the two take turns, step by step. Below
-it the time of one meeting by itself.
+compare what they came for. The same step is compiled again without both, and the two take turns, step by step. So does
+a program that only sums eight numbers, which shows the cost by itself, where the noise of a long step would hide it.
 
     python benchmarks/distributed/agreement.py            2 ranks, by shared memory and by messages
     python benchmarks/distributed/agreement.py -n 4
@@ -68,6 +68,20 @@ def make_step(rule, batch):
     return advance
 
 
+def make_sum(rule, batch):
+    """A compiled program with one small sum, and nothing else."""
+    import numpy as np
+
+    import pullback as pb
+    from pullback import distributed
+
+    x = np.ones(8, "float32")
+    run = pb.jit(lambda x: distributed.total(x))
+    for _ in range(3):
+        run(x)
+    return lambda: run(x)
+
+
 def time_steps(steps, repeats):
     """Seconds of steps that take turns, each of which all ranks begin at once."""
     from pullback import distributed
@@ -130,20 +144,26 @@ def run_rank(repeats):
     Agreement.make_optional()
     batch = find_batch()
     rule = optim.chain(distributed.aggregate(finite=False, check_every=0), optim.sgd(RATE))
-    agreeing = make_step(rule, batch)
+    pairs = [make_pair(make, rule, batch) for make in (make_step, make_sum)]
+    found = [*time_steps(pairs[0], repeats), *time_steps(pairs[1], 10 * repeats)]
+    slowest = [distributed.largest(np.array(seconds)).tolist() for seconds in found]
+    if distributed.rank() == 0:
+        print(json.dumps([batch, *slowest]), flush=True)
+
+
+def make_pair(make, rule, batch):
+    """A function compiled with agreement and without; each runs as it was compiled."""
+    agreeing = make(rule, batch)
     Agreement.is_on = False
-    plain = make_step(rule, batch)
+    plain = make(rule, batch)
     Agreement.is_on = True
 
-    def without():
+    def run_plain():
         Agreement.is_on = False
         plain()
         Agreement.is_on = True
 
-    found = [*time_steps([agreeing, without], repeats), *time_steps([distributed.barrier], 10 * repeats)]
-    slowest = [distributed.largest(np.array(seconds)).tolist() for seconds in found]
-    if distributed.rank() == 0:
-        print(json.dumps([batch, *slowest]), flush=True)
+    return agreeing, run_plain
 
 
 def launch(ranks, engine, repeats):
@@ -169,14 +189,15 @@ def main():
     print(f"{chosen.ranks} ranks, {chosen.repeats} steps of each kind a job; the slowest rank counts")
     for engine in ENGINES:
         for _ in range(chosen.rounds):
-            batch, agreeing, plain, meetings = launch(chosen.ranks, engine, chosen.repeats)
-            more = median([a - b for a, b in zip(agreeing, plain, strict=True)])
+            batch, *found = launch(chosen.ranks, engine, chosen.repeats)
+            step, plain_step, small, plain_small = ([1e6 * s for s in seconds] for seconds in found)
+            cost = min(small) - min(plain_small)
             print(
-                f"{engine:13s} batch {batch}: best {1e3 * min(agreeing):.4f} ms with agreement, "
-                f"{1e3 * min(plain):.4f} ms without ({min(agreeing) / min(plain) - 1:+.2%}); "
-                f"median {1e3 * median(agreeing):.4f} and {1e3 * median(plain):.4f} ms, "
-                f"of the differences of pairs {1e6 * more:+.1f} us ({more / median(plain):+.2%}); "
-                f"a meeting alone {1e6 * min(meetings):.1f} us at best, {1e6 * median(meetings):.1f} us (median)",
+                f"{engine:13s} by itself: {min(small):.1f} us with it and {min(plain_small):.1f} us without at best, "
+                f"{median(small):.1f} and {median(plain_small):.1f} us (median): {cost:.1f} us, "
+                f"{cost / (1e3 * STEP_MS):.2%} of {STEP_MS:g} ms\n"
+                f"{'':13s} a step, batch {batch}: {min(step):.0f} us and {min(plain_step):.0f} us at best, "
+                f"{median(step):.0f} and {median(plain_step):.0f} us (median)",
                 flush=True,
             )
 
