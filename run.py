@@ -15,6 +15,9 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 PYTHON = str(VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
 
+#: The second MPI of the tests, apart from the first, whose launcher has the same name (tests/mpi_jobs.py).
+MPICH = "mpich>=5,<6; sys_platform == 'linux'"
+
 # command: (what to install, the steps by name)
 COMMANDS = {
     "demo": (".[jit]", {"demo": ["-m", "pullback.cli", "demo"]}),
@@ -46,11 +49,14 @@ def main(arguments: list[str]) -> None:
 def install(command: str, requirement: str) -> None:
     """Makes .venv and installs into it, unless that was done before for this very pyproject.toml and Python."""
     stamp = VENV / f"installed-for-{command}"
-    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + sys.version.encode()).hexdigest()
+    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + f"{MPICH} {sys.version}".encode()).hexdigest()
     if stamp.exists() and stamp.read_text() == wanted:
         return
     run("environment", [sys.executable, "-m", "venv", str(VENV)])
-    run("install", [PYTHON, "-m", "pip", "install", "-qq", "--disable-pip-version-check", "-e", requirement])
+    pip = [PYTHON, "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
+    run("install", [*pip, "-e", requirement])
+    if command == "test":
+        run("install MPICH", [*pip, "--no-deps", "--ignore-installed", "--prefix", str(VENV / "mpich"), MPICH])
     stamp.write_text(wanted)
 
 

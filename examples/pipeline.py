@@ -4,7 +4,8 @@ In each tick every rank applies its layer to what came from the rank before, and
 takes in a new micro-batch, the last one has a finished one. The backward pass of the scan is the pipeline run in the
 other direction: the transpose of `shift` sends cotangents back.
 
-Run it with: python examples/pipeline.py
+Run it with: python examples/pipeline.py              (ranks are threads of one process)
+or with:     pullback run -n 4 examples/pipeline.py   (ranks are processes)
 """
 
 import numpy as np
@@ -28,6 +29,8 @@ def run_pipeline(w, batches):
 
 
 def main(steps: int = 80, ranks: int = 4) -> float:
+    distributed.init()  # does nothing where no launcher started this process
+    ranks = distributed.world_size() if distributed.is_initialized() else ranks
     random = np.random.default_rng(0)
     layers = random.normal(size=(ranks, 5, 5)) / 2
     batches = random.normal(size=(8, 16, 5))
@@ -57,11 +60,16 @@ def main(steps: int = 80, ranks: int = 4) -> float:
             values.append(float(value))
         return values, first
 
-    results = distributed.run(train, ranks)
+    if distributed.is_initialized():
+        results = {distributed.rank(): train()}
+    else:
+        results = dict(enumerate(distributed.run(train, ranks)))
     wanted = pb.grad(serial_loss)(layers)
-    worst = max(float(np.abs(first - wanted[r]).max()) for r, (_, first) in enumerate(results))
-    values = results[0][0]
-    print(f"gradients of {ranks} stages against the whole chain: {worst:.1e}; loss {values[0]:.4f} to {values[-1]:.4f}")
+    worst = max(float(np.abs(first - wanted[r]).max()) for r, (_, first) in results.items())
+    values = results[distributed.rank()][0]
+    if distributed.rank() == 0:
+        print(f"gradients of {ranks} stages against the whole chain: {worst:.1e}")
+        print(f"loss {values[0]:.4f} to {values[-1]:.4f}")
     assert worst < 1e-12
     assert values[-1] < 0.5 * values[0]
     return values[-1]

@@ -2,11 +2,24 @@
 all ranks, and what happens where ranks do not do the same.
 """
 
+import functools
 import threading
 import time
 
 import numpy as np
 import pytest
+from collective_cases import (
+    COLLECTIVES,
+    COMPILED,
+    MAPS,
+    MEETINGS,
+    PROGRAMS,
+    WAYS,
+    adjoint_error,
+    adjoint_products,
+    derive_alone,
+    derive_on_rank,
+)
 
 import pullback as pb
 from pullback import distributed, errors
@@ -20,109 +33,8 @@ from pullback.ops.dispatch import apply
 SIZES = [1, 2, 3, 4, 8]
 
 
-def joined(xs, axis=0):
-    """All parts along an axis, once for each rank."""
-    whole = pb.concat([xs[r] for r in range(len(xs))], axis=axis)
-    return pb.stack([whole] * len(xs))
-
-
-def parts(x, n, axis):
-    return [
-        pb.take(x, np.arange(r, r + 1) if n == x.shape[axis] else part_of(x, n, axis, r), axis=axis) for r in range(n)
-    ]
-
-
-def part_of(x, n, axis, rank):
-    size = x.shape[axis] // n
-    return np.arange(rank * size, (rank + 1) * size)
-
-
-def moved(xs, by):
-    zero = 0.0 * xs[0]
-    return pb.stack([xs[r - by] if 0 <= r - by < len(xs) else zero for r in range(len(xs))])
-
-
-def haloed(xs):
-    zero = 0.0 * xs[0][:1]
-    n = len(xs)
-    return pb.stack([
-        pb.concat([xs[r - 1][-1:] if r else zero, xs[r], xs[r + 1][:1] if r < n - 1 else zero]) for r in range(n)
-    ])  # fmt: skip
-
-
-#: For each collective the call of a rank, whose result is its own, and what it does to an array of all ranks' values.
-COLLECTIVES = {
-    "total": (lambda x: distributed.shared(distributed.total(x)), lambda xs: pb.stack([pb.sum(xs, 0)] * len(xs))),
-    "all_reduce": (distributed.all_reduce, lambda xs: pb.stack([pb.sum(xs, 0)] * len(xs))),
-    "all_gather": (distributed.all_gather, joined),
-    "all_gather axis 1": (lambda x: distributed.all_gather(x, axis=-1), lambda xs: joined(xs, 1)),
-    "reduce_scatter": (distributed.reduce_scatter, lambda xs: pb.stack(parts(pb.sum(xs, 0), len(xs), 0))),
-    "reduce_scatter axis 1": (
-        lambda x: distributed.reduce_scatter(x, axis=1), lambda xs: pb.stack(parts(pb.sum(xs, 0), len(xs), 1))
-    ),
-    "whole": (lambda x: distributed.shared(distributed.whole(x)), joined),
-    "part": (
-        lambda x: distributed.part(distributed.total(x)), lambda xs: pb.stack(parts(pb.sum(xs, 0), len(xs), 0))
-    ),
-    "broadcast": (
-        lambda x: distributed.shared(distributed.broadcast(x, root=distributed.world_size() - 1)),
-        lambda xs: pb.stack([xs[-1]] * len(xs)),
-    ),
-    "all_to_all": (
-        distributed.all_to_all,
-        lambda xs: pb.stack([
-            pb.concat([parts(xs[s], len(xs), 0)[r] for s in range(len(xs))]) for r in range(len(xs))
-        ]),
-    ),
-    "all_to_all axes": (
-        lambda x: distributed.all_to_all(x, 0, 1),
-        lambda xs: pb.stack([
-            pb.concat([parts(xs[s], len(xs), 0)[r] for s in range(len(xs))], axis=1) for r in range(len(xs))
-        ]),
-    ),
-    "shift": (distributed.shift, lambda xs: moved(xs, 1)),
-    "shift back": (lambda x: distributed.shift(x, -1), lambda xs: moved(xs, -1)),
-    "shift around": (
-        lambda x: distributed.shift(x, 2, wrap=True), lambda xs: pb.stack([xs[r - 2 % len(xs)] for r in range(len(xs))])
-    ),
-    "halo": (distributed.halo, haloed),
-}  # fmt: skip
-
-
-def hvp(f, x, v):
-    return pb.jvp(pb.grad(f), (x,), (v,))[1]
-
-
-def taped(f, x):
-    x = pb.tensor(x, requires_grad=True)
-    f(x).backward()
-    return x.grad.numpy()
-
-
-#: Ways to differentiate a function of x, along v where it takes a direction.
-WAYS = {
-    "value": lambda f, x, v: f(x),
-    "grad": lambda f, x, v: pb.grad(f)(x),
-    "tape": lambda f, x, v: taped(f, x),
-    "jvp": lambda f, x, v: pb.jvp(f, (x,), (v,))[1],
-    "second": hvp,
-    "third": lambda f, x, v: pb.grad(lambda x: pb.sum(hvp(f, x, v) * v))(x),
-    "vmap": lambda f, x, v: pb.vmap(pb.grad(f))(pb.stack([x, v, -x])),
-    "jit": lambda f, x, v: pb.jit(pb.grad(f))(x),
-    "through jit": lambda f, x, v: pb.grad(pb.jit(f))(x),
-    "second in jit": lambda f, x, v: pb.jit(lambda x: hvp(f, x, v))(x),
-    "checkpoint": lambda f, x, v: pb.grad(pb.checkpoint(f))(x),
-    "budget": lambda f, x, v: with_budget(f, x),
-}
-
-
-def with_budget(f, x):
-    with pb.memory_budget("64 KiB"):
-        return taped(f, x)
-
-
-COMPILED = {"jit", "through jit", "second in jit"}
-LEADING = {"total", "all_gather", "reduce_scatter axis 1", "all_to_all axes", "halo"}
+#: Of compiled programs these stand for the others.
+LEADING = {"total", "all_gather", "reduce_scatter axis 1", "all_to_all axes", "halo", "tree"}
 CASES = [
     pytest.param(name, way, marks=[pytest.mark.sweep] if way in COMPILED and name not in LEADING else [])
     for name in COLLECTIVES
@@ -132,65 +44,18 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "way"), CASES)
 def test_collectives_are_what_they_are_on_one_array_of_all_ranks(name, way):
-    call, together = COLLECTIVES[name]
     for n in (2,) if way in COMPILED else (2, 3, 8) if way in ("value", "grad") else (2, 3):
-        rng = np.random.default_rng(n)
-        xs, vs = rng.normal(size=(2, n, n, n))  # sizes that coincide
-        ws = rng.normal(size=together(xs).shape)
-
-        def serial(xs, together=together, ws=ws):
-            return pb.sum(pb.sin(together(pb.tanh(xs))) * ws)
-
-        def on_rank(n=n, xs=xs, vs=vs, ws=ws):
-            r = distributed.rank()
-
-            def f(x):
-                return distributed.total(pb.sum(pb.sin(call(pb.tanh(x))) * ws[r]))
-
-            return np.asarray(WAYS[way](f, xs[r], vs[r]))
-
-        found = distributed.run(on_rank, n, timeout=30)
-        wanted = np.asarray(WAYS[way](serial, xs, vs))
+        found = distributed.run(functools.partial(derive_on_rank, name, way), n, timeout=30)
+        wanted = derive_alone(name, way, n)
         for r in range(n):
-            mine = wanted if wanted.ndim == 0 else wanted[:, r] if way == "vmap" else wanted[r]
-            np.testing.assert_allclose(found[r], mine, rtol=1e-12, atol=1e-12, err_msg=f"rank {r} of {n}")
-
-
-#: Each linear map: from own or common to own or common.
-MAPS = {
-    "total": (distributed.total, "common"),
-    "shared": (distributed.shared, "own"),
-    "all_gather": (distributed.all_gather, "own"),
-    "reduce_scatter": (distributed.reduce_scatter, "own"),
-    "whole": (distributed.whole, "common"),
-    "part": (distributed.part, "own"),
-    "broadcast": (distributed.broadcast, "common"),
-    "all_to_all": (distributed.all_to_all, "own"),
-    "shift": (distributed.shift, "own"),
-}
-FROM_COMMON = {"shared", "part"}
+            np.testing.assert_allclose(found[r], wanted[r], rtol=1e-12, atol=1e-12, err_msg=f"rank {r} of {n}")
 
 
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("name", MAPS)
 def test_adjoint_identity(name, n):
-    """<F x, y> = <x, F' y>, where own values count on every rank and common ones once."""
-    call, gives = MAPS[name]
-    rng = np.random.default_rng(n)
-    x = rng.normal(size=(n, n, 2))
-    y = rng.normal(size=(n, n * n, 2))
-
-    def on_rank():
-        r = distributed.rank()
-        out, pull = pb.vjp(call, x[0] if name in FROM_COMMON else x[r])
-        bar = y[0 if gives == "common" else r][: out.shape[0]]
-        (back,) = pull(bar)
-        return float(pb.sum(out * bar)), float(pb.sum(np.asarray(back) * (x[0] if name in FROM_COMMON else x[r])))
-
-    found = distributed.run(on_rank, n, timeout=30)
-    left = found[0][0] if gives == "common" else sum(a for a, _ in found)
-    right = found[0][1] if name in FROM_COMMON else sum(b for _, b in found)
-    assert abs(left - right) <= 1e-14 * n * max(1.0, np.abs(x).max() * np.abs(y).max() * n * n)
+    sides = distributed.run(functools.partial(adjoint_products, name), n, timeout=30)
+    assert adjoint_error(name, sides) <= 1e-14
 
 
 def test_least_largest_and_truths():
@@ -320,64 +185,11 @@ def test_training_on_parts_of_the_data_is_training_on_all_of_it():
             np.testing.assert_allclose(mine, one, rtol=1e-12)
 
 
-MATRIX = np.random.default_rng(3).normal(size=(3, 3))
-MATRIX[0, 0] = 0.0
-PARTS = np.random.default_rng(4).normal(size=(3, 3, 3))
-
-
-def loop_on_rank(w):
-    """Rounds in which each rank sees the sum over all and its neighbour's part."""
-    mine = PARTS[distributed.rank()]
-
-    def advance(c, _):
-        return pb.tanh(
-            c @ distributed.shared(w) + 0.1 * distributed.all_reduce(c) + distributed.shift(mine, wrap=True)
-        ), None
-
-    return distributed.total(pb.sum(pb.scan(advance, mine, np.zeros(4))[0]))
-
-
-def loop_alone(w):
-    carries = list(PARTS)
-    for _ in range(4):
-        everything = sum(carries)
-        carries = [pb.tanh(c @ w + 0.1 * everything + PARTS[r - 1]) for r, c in enumerate(carries)]
-    return sum(pb.sum(c) for c in carries)
-
-
-def masked_on_rank(w):
-    """What `where` does not select is minus infinity, and its slope infinite."""
-    w = distributed.shared(w)
-    return distributed.total(pb.sum(pb.where(w > 0, pb.log(pb.abs(w)) * PARTS[distributed.rank()], 0.0)))
-
-
-def masked_alone(w):
-    return sum(pb.sum(pb.where(w > 0, pb.log(pb.abs(w)) * part, 0.0)) for part in PARTS)
-
-
-def taped_by_workers(f, x):
-    x = pb.tensor(x, requires_grad=True)
-    f(x).backward(workers=2)
-    return x.grad.numpy()
-
-
-MEETINGS = {
-    "grad": lambda f: pb.grad(f)(MATRIX),
-    "workers": lambda f: taped_by_workers(f, MATRIX),
-    "second": lambda f: hvp(f, MATRIX, PARTS[0]),
-    "compiled gradient": lambda f: pb.jit(pb.grad(f))(MATRIX),
-    "batched and compiled": lambda f: pb.jit(pb.vmap(pb.grad(f)))(PARTS),
-    "through compiled": lambda f: pb.grad(pb.jit(f))(MATRIX),
-    "second, through compiled": lambda f: hvp(pb.jit(f), MATRIX, PARTS[0]),
-    "checkpoint": lambda f: pb.grad(pb.checkpoint(f))(MATRIX),
-}
-
-
 @pytest.mark.parametrize("meeting", MEETINGS)
-@pytest.mark.parametrize("pair", [(loop_on_rank, loop_alone), (masked_on_rank, masked_alone)])
+@pytest.mark.parametrize("pair", PROGRAMS)
 @pytest.mark.filterwarnings("ignore:(divide by zero|invalid value)")
 def test_loops_and_masks_over_ranks(pair, meeting):
-    on_rank, alone = pair
+    on_rank, alone = PROGRAMS[pair]
     wanted = np.asarray(MEETINGS[meeting](alone))
     for found in distributed.run(lambda: np.asarray(MEETINGS[meeting](on_rank)), 3, timeout=30):
         assert np.isfinite(found).all()

@@ -29,6 +29,7 @@ from pullback.compile.cpu.runtime.entry import is_abi_supported
 from pullback.compile.cpu.runtime.link import vector_bytes
 from pullback.compile.threads import get_num_threads
 from pullback.distributed.launch import count_cores, launch
+from pullback.distributed.mpi_check import describe_mpi
 from pullback.errors import ArgumentError, DeviceError, PullbackError, WorldError
 from pullback.ops import load_all_ops
 from pullback.ops.casting import family_rule
@@ -346,6 +347,7 @@ COMPONENTS = (
     Component("threads", describe_threads, "long loops of native code"),
     Component("code cache", describe_cache, "native code from earlier runs"),
     Component("CUDA", describe_cuda, "arrays on an NVIDIA GPU", extra="cuda12 or cuda13"),
+    Component("MPI", describe_mpi, "ranks that are processes (pullback run)", extra="mpi"),
 )
 
 

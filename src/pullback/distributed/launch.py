@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import WorldError
+from .bounded_command import run_command
 
 #: How many threads the libraries of a rank start, by the variables in which they are told.
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PULLBACK_NUM_THREADS")
 #: The variable that names a launcher to use instead of the one that is found.
 LAUNCHER = "PULLBACK_MPIEXEC"
+#: Seconds that a launcher has to say what it is.
+_VERSION_SECONDS = 30.0
 
 
 class Launcher(NamedTuple):
@@ -37,7 +40,7 @@ def find_launcher() -> Launcher:
 
 def _kind_of(path: str) -> str:
     try:
-        told = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30).stdout.lower()
+        told = run_command([path, "--version"], _VERSION_SECONDS).text.lower()
     except (OSError, subprocess.TimeoutExpired) as error:
         raise WorldError(f"pullback run: {path} does not say what it is: {error}.") from error
     return "mpich" if "hydra" in told or "intel" in told else "openmpi"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import io
 import os
 import platform
 import sys
@@ -61,6 +62,7 @@ def init(*, timeout: float = TIMEOUT, engine: str = "auto", overlap: bool | None
     world = _start_mpi(launched, timeout, engine)
     world.runs_beside = world.runs_beside if overlap is None else bool(overlap)
     _Exit.install(world)
+    _print_whole_lines()
     set_process_rank(world if world.size > 1 else None)
 
 
@@ -72,6 +74,13 @@ def is_initialized() -> bool:
     False
     """
     return current_world().size > 1
+
+
+def _print_whole_lines() -> None:
+    """Lines that several ranks print at once are not mixed: an unbuffered stream writes a line in several pieces."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True, write_through=False)
 
 
 def _launched_size() -> int:

@@ -33,6 +33,8 @@ _DIVIDED = 1 << 15
 _ALIGNMENT = 64
 #: Areas of a channel: for arrays of even and odd meetings, and for sums of parts.
 _AREAS = 3
+#: How many plans of sums a channel keeps: programs whose shapes always change must not fill the memory with them.
+_PLANS = 1024
 #: What copies are tried out with, and how often.
 _TRIAL_BYTES, _TRIALS = 1 << 18, 12
 #: Bytes of the memory of a rank.
@@ -282,6 +284,8 @@ class NodeWorld(World):
         flat, flat_outs = [_flat(x) for x in arrays], [out.reshape(-1) for out in results]
         plan = meetings.sum_plans.get(call.digest)
         if plan is None:
+            if len(meetings.sum_plans) == _PLANS:
+                meetings.sum_plans.clear()
             plan = meetings.sum_plans[call.digest] = meetings.plan_sum(arrays, self.rank)
         if not plan:
             meetings.sync(call)

@@ -20,7 +20,7 @@ from ..op import COLLECTIVE, OPS
 from .batching import batch_behind
 from .checks import check_finite
 from .exchange import Concatenation, FiniteSums, Sum
-from .records import RANKS, TO_COMMON, TO_OWN, meet, meet_many, world_of
+from .records import RANKS, TO_COMMON, TO_OWN, as_native, meet, meet_many, world_of
 from .world import Started, make_call
 
 
@@ -98,7 +98,7 @@ _tickets = itertools.count(1)
 
 
 def _start_totals(xp: Any, xs: Sequence[Any], ranks: int) -> Any:
-    arrays = [xp.asarray(x) for x in xs]
+    arrays = [as_native(xp.asarray(x)) for x in xs]
     world = world_of("total", ranks)
     if world.size == 1:
         return np.array(0)

@@ -52,9 +52,14 @@ def meet_many(
     xp: Any, name: str, arrays: Any, ranks: int, exchange: Exchange, outs: Sequence[Any] | None = None
 ) -> list[Any]:
     """The results of a collective on several arrays at once, in the memory of `outs` where the engine takes it."""
-    arrays = [xp.asarray(x) for x in arrays]
+    arrays = [as_native(xp.asarray(x)) for x in arrays]
     call = make_call(name, exchange, tuple([(x.dtype, x.shape) for x in arrays]))
     return world_of(name, ranks).meet(call, xp, arrays, exchange, outs)
+
+
+def as_native(x: Any) -> Any:
+    """An array in the byte order of this machine, in which others read it."""
+    return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
 
 
 def _resized(x: Spec, axis: int, size: int) -> Spec:
