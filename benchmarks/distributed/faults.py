@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).resolve().parent.parent.parent / "tests"))
 
-from fault_jobs import ENGINES, FAULTS, MODES, Job, Outcome, run_job  # noqa: E402
+from fault_jobs import ENGINES, FAULTS, MODES, Job, Outcome, run_job
 
 
 def environments() -> dict[str, dict[str, str]]:

@@ -6,11 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import WorldError
+from .supervision import FOLDER, wait_for_end
 
 #: How many threads the libraries of a rank start, by the variables in which they are told.
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PULLBACK_NUM_THREADS")
@@ -81,4 +83,6 @@ def launch_environment(ranks: int, environment: Mapping[str, str], cores: int = 
 def launch(ranks: int, arguments: Sequence[str], *, hosts: str = "") -> int:
     """Run a script and its arguments (or "-m", a module and its arguments) on ranks; the exit status of the job."""
     command = launch_command(find_launcher(), ranks, [sys.executable, "-u", *arguments], hosts)
-    return subprocess.run(command, env=launch_environment(ranks, os.environ)).returncode
+    with tempfile.TemporaryDirectory(prefix="pullback-job-", ignore_cleanup_errors=True) as folder:
+        process = subprocess.Popen(command, env={**launch_environment(ranks, os.environ), FOLDER: folder})
+        return wait_for_end(process, Path(folder))
