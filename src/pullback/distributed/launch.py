@@ -20,6 +20,11 @@ _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PULLB
 LAUNCHER = "PULLBACK_MPIEXEC"
 
 
+#: MPICH's launcher kills all ranks once it sees one end by a signal, and sends them one when it sees any end. A shell
+#: between them tells it of an exit instead.
+_SHELL = ("/bin/sh", "-c", 'trap "" USR1; "$@"; exit $?', "rank")
+
+
 class Launcher(NamedTuple):
     """A program that starts ranks, and whose it is: "openmpi" or "mpich" (also Intel's, which has its options)."""
 
@@ -60,7 +65,7 @@ def launch_command(
     if launcher.kind == "mpich":
         binding = ["-bind-to", f"core:{each}" if each > 1 else "core"] if each and not hosts else []
         where = ["-hosts", hosts] if hosts else []
-        return [launcher.path, "-disable-auto-cleanup", *where, "-n", str(ranks), *binding, *program]
+        return [launcher.path, "-disable-auto-cleanup", *where, "-n", str(ranks), *binding, *_SHELL, *program]
     if hosts:
         placing = ["--host", hosts]
     elif each:

@@ -34,6 +34,7 @@ _MISSING = (
     "init: this process was started as one of {size} ranks, and mpi4py is not installed.\n"
     "  Install it with an MPI: pip install 'pullback[mpi]'."
 )
+_OTHER_MPI = "  The launcher belongs to another MPI than the one that mpi4py loads: {}."
 #: Seconds that `init` waits for the other ranks, unless it is told otherwise.
 TIMEOUT = 60.0
 #: Seconds that MPI has to end a job.
@@ -95,11 +96,13 @@ def _launched_size() -> int:
 
 
 def _outlive_others() -> None:
-    """MPICH's launcher sends all ranks a signal when one dies, which ends them unless they expect it."""
+    """MPICH's launcher sends all ranks a signal when one dies, which ends them unless they expect it. Its library calls
+    the handler that was there before, without asking whether it is one: to ignore the signal would crash.
+    """
     if "PMI_RANK" not in os.environ or threading.current_thread() is not threading.main_thread():
         return
-    if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    if signal.getsignal(signal.SIGUSR1) in (signal.SIG_DFL, signal.SIG_IGN):
+        signal.signal(signal.SIGUSR1, lambda number, frame: None)
 
 
 def _start_mpi(launched: int, timeout: float, engine: str) -> Any:
@@ -115,8 +118,7 @@ def _start_mpi(launched: int, timeout: float, engine: str) -> Any:
     size = mpi.COMM_WORLD.size
     if launched > 1 and size != launched:
         raise WorldError(
-            f"init: the launcher started {launched} ranks, and MPI sees {size}.\n"
-            f"  The launcher belongs to another MPI than the one mpi4py loads: {_library(mpi)}."
+            f"init: the launcher started {launched} ranks, and MPI sees {size}.\n{_OTHER_MPI.format(_library(mpi))}"
         )
     world = run_bounded(lambda: _make_world(mpi, timeout), timeout, late)
     if engine == "mpi" or size == 1:
@@ -137,6 +139,10 @@ def _import_mpi(launched: int) -> Any:
         os.environ.setdefault("OMPI_MCA_osc", "^ucx")  # it complains where it finds no network of its kind
     from mpi4py import MPI
 
+    if "OMPI_COMM_WORLD_SIZE" in os.environ and "Open MPI" not in _library(
+        MPI
+    ):  # some end the process without an error
+        raise WorldError(f"init: Open MPI's launcher started this process.\n{_OTHER_MPI.format(_library(MPI))}")
     if not MPI.Is_initialized():
         _initialize(MPI)
     return MPI
