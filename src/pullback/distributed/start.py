@@ -139,9 +139,10 @@ def _import_mpi(launched: int) -> Any:
         os.environ.setdefault("OMPI_MCA_osc", "^ucx")  # it complains where it finds no network of its kind
     from mpi4py import MPI
 
+    # others may end the process without an error
     if "OMPI_COMM_WORLD_SIZE" in os.environ and "Open MPI" not in _library(
         MPI
-    ):  # some end the process without an error
+    ):
         raise WorldError(f"init: Open MPI's launcher started this process.\n{_OTHER_MPI.format(_library(MPI))}")
     if not MPI.Is_initialized():
         _initialize(MPI)
