@@ -6,12 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import WorldError
 from .bounded_command import run_command
+from .supervision import FOLDER, wait_for_end
 
 #: How many threads the libraries of a rank start, by the variables in which they are told.
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PULLBACK_NUM_THREADS")
@@ -19,6 +21,11 @@ _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PULLB
 LAUNCHER = "PULLBACK_MPIEXEC"
 #: Seconds that a launcher has to say what it is.
 _VERSION_SECONDS = 30.0
+
+
+#: MPICH's launcher kills all ranks once it sees one end by a signal, and sends them one when it sees any end. A shell
+#: between them tells it of an exit instead.
+_SHELL = ("/bin/sh", "-c", 'trap "" USR1; "$@"; exit $?', "rank")
 
 
 class Launcher(NamedTuple):
@@ -61,7 +68,7 @@ def launch_command(
     if launcher.kind == "mpich":
         binding = ["-bind-to", f"core:{each}" if each > 1 else "core"] if each and not hosts else []
         where = ["-hosts", hosts] if hosts else []
-        return [launcher.path, "-disable-auto-cleanup", *where, "-n", str(ranks), *binding, *program]
+        return [launcher.path, "-disable-auto-cleanup", *where, "-n", str(ranks), *binding, *_SHELL, *program]
     if hosts:
         placing = ["--host", hosts]
     elif each:
@@ -84,4 +91,6 @@ def launch_environment(ranks: int, environment: Mapping[str, str], cores: int = 
 def launch(ranks: int, arguments: Sequence[str], *, hosts: str = "") -> int:
     """Run a script and its arguments (or "-m", a module and its arguments) on ranks; the exit status of the job."""
     command = launch_command(find_launcher(), ranks, [sys.executable, "-u", *arguments], hosts)
-    return subprocess.run(command, env=launch_environment(ranks, os.environ)).returncode
+    with tempfile.TemporaryDirectory(prefix="pullback-job-", ignore_cleanup_errors=True) as folder:
+        process = subprocess.Popen(command, env={**launch_environment(ranks, os.environ), FOLDER: folder})
+        return wait_for_end(process, Path(folder))

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
+import gc
 import io
 import os
 import platform
+import signal
 import sys
+import threading
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
 from ..arrays.argument_checks import check_number
 from ..arrays.call_site import format_line, is_library_code
 from ..errors import ArgumentError, CollectiveTimeoutError, WorldError
-from ..ops.collective.world import current_world
+from ..ops.collective.exchange import Exchange
+from ..ops.collective.world import Call, World, current_world, name_ranks
 from ..settings import set_process_rank
 from .engines.cluster import ClusterWorld
 from .engines.nccl.choice import add_nccl, find_gpu_of_rank
 from .engines.node import MEMORY_BYTES, NodeWorld
 from .engines.peers import ENDED, RAISED, run_bounded
+from .supervision import ask_for_end, find_missing, note_arrival
 
 #: Variables in which launchers say how many ranks they started.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "PMIX_SIZE", "PULLBACK_RANKS")
@@ -27,6 +34,7 @@ _MISSING = (
     "init: this process was started as one of {size} ranks, and mpi4py is not installed.\n"
     "  Install it with an MPI: pip install 'pullback[mpi]'."
 )
+_OTHER_MPI = "  The launcher belongs to another MPI than the one that mpi4py loads: {}."
 #: Seconds that `init` waits for the other ranks, unless it is told otherwise.
 TIMEOUT = 60.0
 #: Seconds that MPI has to end a job.
@@ -59,7 +67,13 @@ def init(*, timeout: float = TIMEOUT, engine: str = "auto", overlap: bool | None
         return
     if _Exit.world is not None:
         raise WorldError("init: this process is a rank already.\n  Call it once, at the start of the program.")
-    world = _start_mpi(launched, timeout, engine)
+    _outlive_others()
+    note_arrival()
+    try:
+        world = _start_mpi(launched, timeout, engine)
+    except BaseException:
+        atexit.register(ask_for_end, timeout)  # by then all ranks have given up
+        raise
     world.runs_beside = world.runs_beside if overlap is None else bool(overlap)
     _Exit.install(world)
     _print_whole_lines()
@@ -89,19 +103,30 @@ def _launched_size() -> int:
     return max(found, default=0 if "PMIX_RANK" in os.environ else 1)
 
 
+def _outlive_others() -> None:
+    """MPICH's launcher sends all ranks a signal when one dies, which ends them unless they expect it. Its library calls
+    the handler that was there before, without asking whether it is one: to ignore the signal would crash.
+    """
+    if "PMI_RANK" not in os.environ or threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGUSR1) in (signal.SIG_DFL, signal.SIG_IGN):
+        signal.signal(signal.SIGUSR1, lambda number, frame: None)
+
+
 def _start_mpi(launched: int, timeout: float, engine: str) -> Any:
     def late() -> Exception:
+        missing = find_missing(launched)
+        who = name_ranks(missing) if missing else "some rank"
         return CollectiveTimeoutError(
-            f"init: the {launched or ''} ranks of this job did not all come to it within {timeout:g} s.\n"
-            "  One may have failed before, or wait elsewhere; or they were started by the launcher of another MPI."
+            f"init: {who} of {launched or 'all'} did not come to it within {timeout:g} s.\n"
+            "  It may have failed before, or wait elsewhere; or ranks were started by the launcher of another MPI."
         )
 
     mpi = run_bounded(lambda: _import_mpi(launched), timeout, late)
     size = mpi.COMM_WORLD.size
     if launched > 1 and size != launched:
         raise WorldError(
-            f"init: the launcher started {launched} ranks, and MPI sees {size}.\n"
-            f"  The launcher belongs to another MPI than the one mpi4py loads: {_library(mpi)}."
+            f"init: the launcher started {launched} ranks, and MPI sees {size}.\n{_OTHER_MPI.format(_library(mpi))}"
         )
     world = run_bounded(lambda: _make_world(mpi, timeout), timeout, late)
     if engine == "mpi" or size == 1:
@@ -117,11 +142,30 @@ def _import_mpi(launched: int) -> Any:
     except ImportError:
         raise WorldError(_MISSING.format(size=launched)) from None
     if "mpi4py.MPI" not in sys.modules:
+        mpi4py.rc.initialize = False  # see `_initialize`
         mpi4py.rc.finalize = False  # a rank that failed must not wait for others in it
         os.environ.setdefault("OMPI_MCA_osc", "^ucx")  # it complains where it finds no network of its kind
     from mpi4py import MPI
 
+    # others may end the process without an error
+    if "OMPI_COMM_WORLD_SIZE" in os.environ and "Open MPI" not in _library(MPI):
+        raise WorldError(f"init: Open MPI's launcher started this process.\n{_OTHER_MPI.format(_library(MPI))}")
+    if not MPI.Is_initialized():
+        _initialize(MPI)
     return MPI
+
+
+def _initialize(mpi: Any) -> None:
+    """Start MPI. mpi4py would hold Python's lock until all ranks have come, and no deadline could pass meanwhile; a
+    call by ctypes does not.
+    """
+    try:
+        start = ctypes.CDLL(mpi.__file__).MPI_Init_thread
+    except (OSError, AttributeError):  # where symbols are not found that way
+        mpi.Init_thread(mpi.THREAD_MULTIPLE)
+        return
+    if problem := start(None, None, ctypes.c_int(mpi.THREAD_MULTIPLE), ctypes.byref(ctypes.c_int())):
+        raise WorldError(f"init: MPI did not start, and says {problem}.")
 
 
 def _library(mpi: Any) -> str:
@@ -158,10 +202,11 @@ class _Exit:
     world: Any = None
     failed = False
     _previous: Any = None
+    _process = 0
 
     @classmethod
     def install(cls, world: Any) -> None:
-        cls.world = world
+        cls.world, cls._process = world, os.getpid()
         cls._previous, sys.excepthook = sys.excepthook, cls.on_error
         atexit.register(cls.leave)
 
@@ -169,28 +214,64 @@ class _Exit:
     def on_error(cls, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         cls._previous(kind, error, trace)
         cls.failed = True
-        if not isinstance(error, WorldError):
-            cls.world.peers.announce(RAISED, _describe(error, trace), cls.world.count)
+        if cls.world.error is None and os.getpid() == cls._process:  # what the world raised, others know
+            cls.world.peers.announce(RAISED, _describe(error, trace))
 
     @classmethod
     def leave(cls) -> None:
         world = cls.world
-        set_process_rank(None)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        if os.getpid() != cls._process:  # a child of this rank is none
+            return
+        set_process_rank(_Left(world))
+        if cls.failed or world.error is not None:
+            cls._end_job(world)
+        world.peers.announce(ENDED, "")
+        world.close()
+        while not world.peers.wait_for_others_to_leave(world.timeout):
+            pass  # they may have much to do alone
         from mpi4py import MPI
 
-        if cls.failed or world.error is not None:
-            if not world.peers.wait_for_others_to_end(world.timeout):
-                # a rank that is stopped or in a loop ends with the job
+        if not (world.peers.has_failed() or MPI.Is_finalized()):  # else it would wait for those that failed
+            world.peers.close()
+            MPI.Finalize()
+
+    @staticmethod
+    def _end_job(world: Any) -> None:
+        """Leave, once the others do. A rank that is stopped or in a loop is ended."""
+        _flush_files()
+        world.peers.leave()
+        if not world.peers.wait_for_others_to_leave(world.timeout):
+            for rank in world.peers.find_running():
+                world.peers.processes.kill(rank)
+            world.peers.wait_for_others_to_leave(_ABORT_SECONDS)
+            if world.peers.find_running():  # on other machines
+                from mpi4py import MPI
+
+                ask_for_end(_ABORT_SECONDS)
                 with contextlib.suppress(TimeoutError):
                     run_bounded(lambda: MPI.COMM_WORLD.Abort(1), _ABORT_SECONDS, TimeoutError)
-            os._exit(1)
-        world.close()
-        world.peers.announce(ENDED, "", world.count)
-        world.peers.close()
-        if not MPI.Is_finalized():
-            MPI.Finalize()
+        os._exit(1)  # threads may hang in MPI
+
+
+class _Left(World):
+    """The world of a rank that has left it: no collective of a handler that still runs can meet the others."""
+
+    def __init__(self, world: World) -> None:
+        self.rank, self.size, self.timeout = world.rank, world.size, world.timeout
+        self.local_rank, self.local_size = world.local_rank, world.local_size
+
+    def meet(
+        self, call: Call, xp: Any, arrays: Sequence[Any], exchange: Exchange, outs: Sequence[Any] | None = None
+    ) -> list[Any]:
+        raise WorldError(f"{call}: this rank has left the others, since its program is over.\n  Call it before.")
+
+
+def _flush_files() -> None:
+    """Write what Python holds back: this process ends without what Python does at its end."""
+    files = [x for x in gc.get_objects() if isinstance(x, io.IOBase)]
+    for file in (*files, sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            file.flush()
 
 
 def _describe(error: BaseException, trace: TracebackType | None) -> str:
