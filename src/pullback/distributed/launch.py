@@ -11,11 +11,25 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import WorldError
+from .job import Outcome, run_job
+from .job_reports import FOLDER, LEAST, SIGNAL
 
 #: How many threads the libraries of a rank start, by the variables in which they are told.
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PULLBACK_NUM_THREADS")
 #: The variable that names a launcher to use instead of the one that is found.
 LAUNCHER = "PULLBACK_MPIEXEC"
+#: "0": ranks of one machine exchange messages too, instead of sharing memory.
+SHARED_MEMORY = "PULLBACK_SHARED_MEMORY"
+#: What MPICH's launcher starts instead of a rank, and the rank within it: it kills all others, whatever it is told, when
+#: a process that it started dies by a signal. One that dies before `init`, in which others wait for it, still does.
+_SHIELD = f"""trap "" USR1
+"$@"
+status=$?
+if [ $status -gt 128 ] && [ -e "${FOLDER}/rank-$PMI_RANK" ]; then
+    echo $status > "${FOLDER}/{SIGNAL}-$PMI_RANK"
+    exit 0
+fi
+exit $status"""
 
 
 class Launcher(NamedTuple):
@@ -48,6 +62,11 @@ def count_cores() -> int:
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
+def shares_memory() -> bool:
+    """Whether ranks of one machine share memory, and do not send each other messages."""
+    return os.environ.get(SHARED_MEMORY, "1") != "0"
+
+
 def launch_command(
     launcher: Launcher, ranks: int, program: Sequence[str], hosts: str = "", cores: int = 0
 ) -> list[str]:
@@ -58,15 +77,18 @@ def launch_command(
     if launcher.kind == "mpich":
         binding = ["-bind-to", f"core:{each}" if each > 1 else "core"] if each and not hosts else []
         where = ["-hosts", hosts] if hosts else []
-        return [launcher.path, "-disable-auto-cleanup", *where, "-n", str(ranks), *binding, *program]
+        shielded = ["sh", "-c", _SHIELD, "rank", *program]
+        return [launcher.path, "-disable-auto-cleanup", *where, "-n", str(ranks), *binding, *shielded]
     if hosts:
         placing = ["--host", hosts]
     elif each:
         placing = ["--map-by", f"slot:PE={each}", "--bind-to", "core"] if each > 1 else ["--bind-to", "core"]
     else:
         placing = ["--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none"]
-    recovery = ["--with-ft", "ulfm"] if hosts else ["--enable-recovery"]  # survivors raise instead of being killed
-    return [launcher.path, "-n", str(ranks), *recovery, *placing, *program]
+    # survivors of a lost rank raise instead of being killed; where they meet by messages, MPI must go on too
+    recovery = ["--with-ft", "ulfm"] if hosts or not shares_memory() else ["--enable-recovery"]
+    passed = [word for name in (*_THREADS, FOLDER, LEAST, "PULLBACK_RANKS") for word in ("-x", name)] if hosts else []
+    return [launcher.path, "-n", str(ranks), *recovery, *placing, *passed, *program]
 
 
 def launch_environment(ranks: int, environment: Mapping[str, str], cores: int = 0) -> dict[str, str]:
@@ -78,7 +100,15 @@ def launch_environment(ranks: int, environment: Mapping[str, str], cores: int = 
     return found
 
 
-def launch(ranks: int, arguments: Sequence[str], *, hosts: str = "") -> int:
-    """Run a script and its arguments (or "-m", a module and its arguments) on ranks; the exit status of the job."""
+def launch_once(
+    ranks: int, arguments: Sequence[str], *, hosts: str = "", environment: Mapping[str, str] = os.environ
+) -> Outcome:
+    """Run a script and its arguments (or "-m", a module and its arguments) on ranks, and say how that ended."""
     command = launch_command(find_launcher(), ranks, [sys.executable, "-u", *arguments], hosts)
-    return subprocess.run(command, env=launch_environment(ranks, os.environ)).returncode
+    # machines that see the script by its path see a folder beside it too
+    return run_job(command, launch_environment(ranks, environment), near=os.getcwd() if hosts else None)
+
+
+def launch(ranks: int, arguments: Sequence[str], *, hosts: str = "") -> int:
+    """Run a script on ranks; the exit status of the job."""
+    return launch_once(ranks, arguments, hosts=hosts).status

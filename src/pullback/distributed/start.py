@@ -19,6 +19,8 @@ from .engines.cluster import ClusterWorld
 from .engines.nccl.choice import add_nccl, find_gpu_of_rank
 from .engines.node import MEMORY_BYTES, NodeWorld
 from .engines.peers import ENDED, RAISED, run_bounded
+from .job_reports import OwnReport
+from .launch import shares_memory
 
 #: Variables in which launchers say how many ranks they started.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "PMIX_SIZE", "PULLBACK_RANKS")
@@ -30,8 +32,6 @@ _MISSING = (
 TIMEOUT = 60.0
 #: Seconds that MPI has to end a job.
 _ABORT_SECONDS = 2.0
-#: "0": ranks of one machine exchange messages too, instead of sharing memory.
-SHARED_MEMORY = "PULLBACK_SHARED_MEMORY"
 
 
 def init(*, timeout: float = TIMEOUT, engine: str = "auto", overlap: bool | None = None) -> None:
@@ -123,7 +123,7 @@ def _make_world(mpi: Any, timeout: float) -> Any:
     everyone = mpi.COMM_WORLD.Dup()
     everyone.Set_errhandler(mpi.ERRORS_RETURN)
     node = everyone.Split_type(mpi.COMM_TYPE_SHARED)
-    if node.size == everyone.size and os.environ.get(SHARED_MEMORY, "1") != "0":
+    if node.size == everyone.size and shares_memory():
         return _make_node(mpi, node, timeout)
     return ClusterWorld(mpi, everyone, node, timeout)
 
@@ -144,24 +144,44 @@ def _make_node(mpi: Any, node: Any, timeout: float) -> NodeWorld:
 
 
 class _Exit:
-    """What happens when the process ends: the others are told, and a job whose ranks came apart is ended."""
+    """What happens when the process ends: the others are told, and a job whose ranks came apart is ended. The launcher
+    reads how it ended in a report.
+    """
 
     world: Any = None
     failed = False
+    report: OwnReport
+    #: Without which ranks this one went on, by the numbers that the launcher gave them, and those of the ranks left.
+    without: tuple[int, ...] = ()
+    origins: tuple[int, ...] = ()
     _previous: Any = None
 
     @classmethod
     def install(cls, world: Any) -> None:
         cls.world = world
+        cls.origins = tuple(range(world.size))
+        cls.report = OwnReport(world.rank)
         cls._previous, sys.excepthook = sys.excepthook, cls.on_error
         atexit.register(cls.leave)
+
+    @classmethod
+    def replace(cls, world: Any, members: list[int]) -> None:
+        """This rank goes on in another world, of these members of the one before."""
+        cls.without += tuple(r for i, r in enumerate(cls.origins) if i not in members)
+        cls.origins = tuple(cls.origins[i] for i in members)
+        cls.world = world
+        cls.report.went_on(cls.without)
 
     @classmethod
     def on_error(cls, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         cls._previous(kind, error, trace)
         cls.failed = True
-        if not isinstance(error, WorldError):
-            cls.world.peers.announce(RAISED, _describe(error, trace), cls.world.count)
+        if isinstance(error, WorldError):
+            cls.report.failed(error)
+            return
+        if cls.world.error is None:
+            cls.report.raised(error)
+        cls.world.peers.announce(RAISED, _describe(error, trace), cls.world.count)
 
     @classmethod
     def leave(cls) -> None:
@@ -171,6 +191,8 @@ class _Exit:
         sys.stderr.flush()
         from mpi4py import MPI
 
+        if world.error is not None:
+            cls.report.failed(world.error)
         if cls.failed or world.error is not None:
             if not world.peers.wait_for_others_to_end(world.timeout):
                 # a rank that is stopped or in a loop ends with the job
@@ -180,7 +202,8 @@ class _Exit:
         world.close()
         world.peers.announce(ENDED, "", world.count)
         world.peers.close()
-        if not MPI.Is_finalized():
+        cls.report.end()
+        if not cls.without and not MPI.Is_finalized():  # it waits for all ranks, those that are lost too
             MPI.Finalize()
 
 

@@ -23,6 +23,7 @@ from .shared_slots import CHANNELS, SLOT_BYTES, SharedSlots
 from .staging import Staged, copy_to_host
 from .streaming_copy import StreamTarget
 from .sums import add_up_into
+from .survivors import Survivors
 
 #: Bytes that go through at a time.
 CHUNK = 1 << 20
@@ -128,6 +129,7 @@ class NodeWorld(World):
         self.runs_beside = has_free_core(self.size)
         #: What must live as long as the memory does.
         self.owners: Any = None
+        self._memories, self._sync = memories, sync
         self._main, self._side = (Meetings(self.peers, memories, channel, timeout) for channel in range(CHANNELS))
         self._beside = Beside()
         self._lock = threading.Lock()
@@ -198,6 +200,20 @@ class NodeWorld(World):
         if self.error is None:
             self.error = error
             self.peers.announce(type(error).__name__, str(error), self.count)
+
+    def shrink(self) -> tuple[World, list[int]]:
+        with self._lock:
+            if self.runs_beside:
+                self._beside.start(list).wait()  # behind all that was started, and has failed by now
+            members = Survivors(self.peers, self.timeout).agree()
+        self.peers.close()
+        world = NodeWorld(
+            [self._memories[r] for r in members], members.index(self.rank), self.timeout, self._sync
+        )
+        world.peers.watch_processes([members.index(r) for r in self.peers.watched if r in members])
+        world.runs_beside, world.owners = self.runs_beside, self.owners
+        world._main.streams = world._side.streams = self._main.streams
+        return world, members
 
     def _exchange(
         self, meetings: Meetings, call: Call, xp: Any, arrays: Sequence[Any], exchange: Exchange

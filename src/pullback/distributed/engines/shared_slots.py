@@ -24,6 +24,7 @@ _WORDS = _CHANNELS + CHANNELS * _CHANNEL_WORDS
 #: The texts of a slot: what became of the rank, what it called, where it is.
 _TEXT_BYTES = 2048
 _STATE_TEXT, _CALL_TEXT, _PLACE_TEXT = range(3)
+_TEXTS = 3
 #: Bytes of a slot.
 SLOT_BYTES = 8192
 #: Seconds between looks at the processes of others, and between looks whether one asks where this rank is.
@@ -51,11 +52,41 @@ class SharedSlots(Peers):
         self._thread = threading.Thread(target=self._answer, name="roll call", daemon=True)
         self._thread.start()
 
-    def watch_processes(self) -> None:
+    @property
+    def tails(self) -> list[memoryview]:
+        """What lies behind the words and texts of each slot, for `survivors`."""
+        return [memory[8 * _WORDS + _TEXTS * _TEXT_BYTES : SLOT_BYTES] for memory in self._memories]
+
+    @property
+    def watched(self) -> list[int]:
+        """The ranks whose end is noticed."""
+        return self._watched
+
+    def is_gone(self, rank: int) -> bool:
+        """Whether the process of a rank is known to be no more: what it has written by then is all there will be."""
+        self._look_at_processes()
+        return rank in self._lost
+
+    def sync_memory(self) -> None:
+        """What was written before is seen before what is written after, and what is read after is not older."""
+        if self._sync is not None:
+            self._sync()
+
+    def clear(self) -> None:
+        """Make this rank's slot as it was at first, before it meets others anew."""
+        self._mine[_ENDED_AT] = self._mine[_TOLD] = 0
+        for word in range(_CHANNELS, _WORDS):
+            self._mine[word] = 0
+        self._mine[_STATE] = STATES.index(RUNNING)
+
+    def watch_processes(self, ranks: Sequence[int] | None = None) -> None:
         """From now on, notice when a process is gone; all ranks have started. In containers of their own they do not
-        see each other's.
+        see each other's. `ranks`: those that are seen, where that is known.
         """
-        visible = [r for r, words in enumerate(self.words) if _process_state(words[_PROCESS]) not in "ZX"]
+        if ranks is not None:
+            self._watched = list(ranks)
+            return
+        visible = [r for r, words in enumerate(self.words) if process_state(words[_PROCESS]) not in "ZX"]
         self._watched = [r for r in visible if r != self.rank]
 
     def post(self, channel: int, number: int, digest: int) -> None:
@@ -106,7 +137,7 @@ class SharedSlots(Peers):
     def find_missing(self, number: int, channel: int = 0) -> dict[int, str]:
         at = _CHANNELS + channel * _CHANNEL_WORDS + _POSTED
         missing = [r for r, words in enumerate(self.words) if words[at] < number]
-        found = {r: "is stopped" if _process_state(self.words[r][_PROCESS]) in "Tt" else "" for r in missing}
+        found = {r: "is stopped" if process_state(self.words[r][_PROCESS]) in "Tt" else "" for r in missing}
         asked = {r: self.words[r][_ANSWERED] for r in missing if not found[r]}
         for r in asked:
             self.words[r][_ASKED] += 1
@@ -145,7 +176,7 @@ class SharedSlots(Peers):
         if now < self._next_look:
             return
         self._next_look = now + _LOOK_SECONDS
-        self._lost |= {r for r in self._watched if _process_state(self.words[r][_PROCESS]) in "ZX"}
+        self._lost |= {r for r in self._watched if process_state(self.words[r][_PROCESS]) in "ZX"}
 
     def _answer(self) -> None:
         while not self._closed.wait(_LOOK_SECONDS):
@@ -165,7 +196,7 @@ class SharedSlots(Peers):
         return data.partition(b"\0")[0].decode(errors="replace")
 
 
-def _process_state(process: int) -> str:
+def process_state(process: int) -> str:
     """The state of a process as /proc names it: T stopped, Z ended, X gone, R otherwise."""
     try:
         with open(f"/proc/{process}/stat") as file:

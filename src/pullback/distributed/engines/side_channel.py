@@ -5,6 +5,7 @@ Each rank has a thread that listens on a communicator of its own. A message is J
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -82,6 +83,10 @@ class SideChannel(Peers):
             self._sent += [(self._comm.Isend([data, self._mpi.BYTE], r, tag), data) for r in ranks]
 
     def _listen(self) -> None:
+        with contextlib.suppress(self._mpi.Exception):  # a rank died: collectives raise, and all leave or shrink
+            self._receive()
+
+    def _receive(self) -> None:
         mpi, status = self._mpi, self._mpi.Status()
         while not self._closed.wait(_LISTEN_SECONDS):
             while self._comm.Iprobe(mpi.ANY_SOURCE, mpi.ANY_TAG, status):
