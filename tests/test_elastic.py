@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ranks import elastic_train
 
-import pullback as pb
 from pullback import distributed
 from pullback.distributed.elastic import Sizes, choose_first, drop_hosts, parse_sizes, run_elastic
 from pullback.distributed.engines.peers import RAISED
@@ -24,7 +24,6 @@ from pullback.distributed.job import Outcome, find_lost
 from pullback.distributed.job_reports import Report
 from pullback.distributed.launch import find_launcher
 from pullback.errors import ArgumentError, WorldError
-from ranks import elastic_train
 
 ROOT = Path(__file__).resolve().parent.parent
 MPICH = Path(os.environ.get("PULLBACK_TEST_MPICH") or Path(sys.prefix) / "mpich")
@@ -46,12 +45,13 @@ needs_mpi = pytest.mark.skipif(bool(why_missing()), reason=why_missing())
 
 
 def variables_of(engine):
-    if engine != "mpich":
-        return {"PULLBACK_SHARED_MEMORY": "0" if engine == "messages" else "1"}
+    found = {"PULLBACK_SHARED_MEMORY": "0" if "messages" in engine else "1"}
+    if "mpich" not in engine:
+        return found
     if not (MPICH / "bin" / "mpiexec").exists():
         pytest.skip(f"there is no MPICH in {MPICH}")
     library = next((MPICH / "lib").glob("libmpi.so.*"))
-    return {"PULLBACK_MPIEXEC": str(MPICH / "bin" / "mpiexec"), "MPI4PY_LIBMPI": str(library)}
+    return found | {"PULLBACK_MPIEXEC": str(MPICH / "bin" / "mpiexec"), "MPI4PY_LIBMPI": str(library)}
 
 
 def start_job(options, script, *arguments, engine="openmpi"):
@@ -104,7 +104,13 @@ def check_result(folder, parts):
 
 @needs_mpi
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["openmpi", pytest.param("mpich", marks=pytest.mark.sweep)])
+@pytest.mark.parametrize(
+    "engine",
+    [
+        "openmpi",
+        *(pytest.param(engine, marks=pytest.mark.sweep) for engine in ("messages", "mpich", "mpich messages")),
+    ],
+)
 def test_a_job_that_loses_a_rank_starts_again_with_those_left(tmp_path, engine):
     job = start_job(["--elastic", "2:4"], "elastic_train", tmp_path, "restart", "2:10:compute", engine=engine)
     status, text = finish(job, tmp_path)
@@ -121,9 +127,7 @@ def test_a_job_that_loses_a_rank_starts_again_with_those_left(tmp_path, engine):
 def test_ranks_go_on_in_place_whenever_one_is_killed(tmp_path, engine):
     """Of 4 ranks one is killed while it computes, of 3 one in a collective, of 2 one in a save."""
     losses = ["2:6:compute", "0:10:collective", "3:15:save"]
-    status, text = finish(
-        start_job(["-n", "4"], "elastic_train", tmp_path, "shrink", *losses, engine=engine), tmp_path
-    )
+    status, text = finish(start_job(["-n", "4"], "elastic_train", tmp_path, "shrink", *losses, engine=engine), tmp_path)
     assert status == 0, text
     check_result(tmp_path, [(4, 4), (3, 8), (2, 12), (1, 24)])
     assert json.loads((tmp_path / "events.json").read_text()) == [4, 3, 2, 1], text
@@ -399,5 +403,3 @@ def test_ranks_go_on_from_random_moments(tmp_path, engine):
     for name, column in zip(("noticed", "went on"), np.array(rows).T, strict=True):
         marks = np.percentile(column, [0, 50, 90, 100]) * 1e3
         print(f"{engine}: {name} after {marks.round(1).tolist()} ms (least, median, 90%, most) of {len(column)}")
-
-

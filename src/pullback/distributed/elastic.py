@@ -64,7 +64,7 @@ def run_elastic(
         hosts = drop_hosts(hosts, ranks, [report.rank for report in outcome.lost])
         left = max(ranks - len(outcome.lost), sizes.least)
         what = describe_lost(outcome.lost, ranks)
-        if hosts and count_slots(hosts) < left or hosts == NO_HOSTS:
+        if (hosts and count_slots(hosts) < left) or hosts == NO_HOSTS:
             _say(f"{what} The machines that are left have room for less than {sizes.least} ranks: the job ends.")
             return outcome.status
         idle = 1 if outcome.saved else idle + 1

@@ -24,7 +24,7 @@ _GRACE = 5.0
 _SIGNALS = (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM)
 
 
-class Interrupted(Exception):
+class JobInterruptedError(Exception):
     """Someone wants the job to end, by a signal of this number."""
 
     def __init__(self, number: int) -> None:
@@ -52,7 +52,7 @@ def run_job(command: Sequence[str], environment: Mapping[str, str], *, near: str
         try:
             with _raise_signals():
                 status = process.wait()
-        except Interrupted as stop:
+        except JobInterruptedError as stop:
             interruption = stop.number
             _end(process, stop.number)
         finally:
@@ -106,7 +106,7 @@ def _raise_signals() -> Generator[None, None, None]:
     """Ctrl-C, and a scheduler that ends this process, end the job in order."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        raise Interrupted(number)
+        raise JobInterruptedError(number)
 
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -12,6 +12,7 @@ import platform
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from .engines.shared_slots import process_state
 
@@ -56,10 +57,9 @@ def read_reports(folder: Path) -> dict[int, Report]:
     found = {}
     for path in folder.glob("rank-*"):
         if not path.suffix:
-            fields = json.loads(path.read_text())
-            found[fields["rank"]] = Report(
-                **{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-            )
+            fields: dict[str, Any] = json.loads(path.read_text())
+            fields |= {name: tuple(fields[name]) for name in ("gone", "without")}
+            found[fields["rank"]] = Report(**fields)
     return found
 
 

@@ -20,8 +20,8 @@ _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PULLB
 LAUNCHER = "PULLBACK_MPIEXEC"
 #: "0": ranks of one machine exchange messages too, instead of sharing memory.
 SHARED_MEMORY = "PULLBACK_SHARED_MEMORY"
-#: What MPICH's launcher starts instead of a rank, and the rank within it: it kills all others, whatever it is told, when
-#: a process that it started dies by a signal. One that dies before `init`, in which others wait for it, still does.
+#: What MPICH's launcher starts instead of a rank, and the rank within it: whatever it is told, it kills all others when
+#: a process that it started dies by a signal. That stays so before `init`, in which the others wait for all.
 _SHIELD = f"""trap "" USR1
 "$@"
 status=$?

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..errors import RankLostError, WorldError
 from ..ops.collective.world import CANNOT_SHRINK, current_world
 from ..settings import set_process_rank
@@ -18,8 +20,8 @@ def shrink() -> None:
     rank by `broadcast`, and make anew what has a share of each rank, such as the state of `sharded`.
 
     Ranks of one machine need nothing for that but the memory that they share; those of several, an MPI that goes on
-    after a loss (Open MPI, as `pullback run` starts it). Where that is not so it raises `pb.errors.WorldError`, and also
-    if a rank ended by an error of the program, or if fewer are left than `pullback run --elastic` wants.
+    after a loss (Open MPI, as `pullback run` starts it). Where that is not so it raises `pb.errors.WorldError`, as it
+    does if a rank ended by an error of the program, or if fewer are left than `pullback run --elastic` wants.
 
     >>> import pullback as pb
     >>> def train_on(path):
@@ -29,15 +31,15 @@ def shrink() -> None:
     ...         except pb.errors.RankLostError:
     ...             pb.distributed.shrink()
     """
-    world = current_world()
+    world: Any = current_world()
     if world.size == 1:
         raise WorldError("shrink: this process is no rank among others.")
-    if current_world() is not _Exit.world:
+    if world is not _Exit.world:
         world.shrink()  # threads, which say why they cannot
         raise WorldError(CANNOT_SHRINK)
-    if not isinstance(_Exit.world.error, RankLostError):
+    if not isinstance(world.error, RankLostError):
         raise WorldError(
-            f"shrink: no rank is lost, {_describe(_Exit.world.error)}.\n"
+            f"shrink: no rank is lost, {_describe(world.error)}.\n"
             "  Call it where a collective has raised pb.errors.RankLostError, on all ranks that are left."
         )
     left, members = world.shrink()
@@ -45,7 +47,7 @@ def shrink() -> None:
     set_process_rank(left if left.size > 1 else None)
     if left.size < (least := least_ranks()):
         error = WorldError(f"shrink: of {world.size} ranks {left.size} are left, and the job wants {least} at least.")
-        _Exit.world.fail(error)
+        left.fail(error)
         raise error
 
 

@@ -198,8 +198,9 @@ class ClusterWorld(World):
         for r, (state, text) in enumerate(self.peers.states(self.count + 1)):
             if state in (RAISED, ENDED):
                 raise WorldError(f"shrink: rank {r} was not lost, it {state} {text}".rstrip())
+        found = run_bounded(self._make_anew, self.timeout, lambda: WorldError(_NOT_TOGETHER.format(self.timeout)))
         self.peers.close()
-        return run_bounded(self._make_anew, self.timeout, lambda: WorldError(_NOT_TOGETHER.format(self.timeout)))
+        return found
 
     def _make_anew(self) -> tuple[World, list[int]]:
         mpi = self._mpi

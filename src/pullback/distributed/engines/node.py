@@ -207,9 +207,7 @@ class NodeWorld(World):
                 self._beside.start(list).wait()  # behind all that was started, and has failed by now
             members = Survivors(self.peers, self.timeout).agree()
         self.peers.close()
-        world = NodeWorld(
-            [self._memories[r] for r in members], members.index(self.rank), self.timeout, self._sync
-        )
+        world = NodeWorld([self._memories[r] for r in members], members.index(self.rank), self.timeout, self._sync)
         world.peers.watch_processes([members.index(r) for r in self.peers.watched if r in members])
         world.runs_beside, world.owners = self.runs_beside, self.owners
         world._main.streams = world._side.streams = self._main.streams

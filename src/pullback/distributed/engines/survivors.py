@@ -116,4 +116,3 @@ class Survivors:
         return CollectiveTimeoutError(
             f"shrink: {name_ranks(missing)} did not come to it within {self._timeout:g} s, and did not end either."
         )
-

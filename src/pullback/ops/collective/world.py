@@ -14,7 +14,6 @@ from ...errors import MismatchError, WorldError
 from ...settings import current_rank
 from .exchange import Exchange
 
-
 #: Why a world cannot go on without a rank.
 CANNOT_SHRINK = (
     "shrink: these ranks cannot go on without one that is lost.\n"
