@@ -45,11 +45,11 @@ def run(
             except BaseException as error:
                 results[rank] = error
                 if not isinstance(error, WorldError):
-                    host.peers.announce(RAISED, f"{type(error).__name__}: {error}", host.count)
+                    host.peers.announce(RAISED, f"{type(error).__name__}: {error}")
             else:
                 if host.error is None:
                     world.close()
-                    host.peers.announce(ENDED, "", host.count)
+                    host.peers.announce(ENDED, "")
                     host.peers.close()
                     return
             failed.append(world)

@@ -365,7 +365,7 @@ def test_those_left_agree_whenever_others_die(victim, second, point):
 
 def test_a_rank_that_raised_is_not_left_behind():
     mortals = Mortals(3, {}, dead=[1])
-    mortals.slots[1].announce(RAISED, "ValueError: bad", 4)
+    mortals.slots[1].announce(RAISED, "ValueError: bad")
     errors = mortals.run()
     assert [str(e) for e in errors] == ["shrink: rank 1 was not lost, it raised ValueError: bad"] * 2
 

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import platform
 import signal
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from .engines.shared_slots import process_state
-from .job_reports import ENDED, FAILED, FOLDER, RAISED, RUNNING, Report, has_saved, read_reports, read_signals
+from .job_reports import ENDED, FAILED, RAISED, RUNNING, Report, has_saved, read_reports, read_signals
+from .supervision import FOLDER, end_launcher, end_leftovers, wait_for_end
 
-#: Seconds that a job has to end after a signal, before the next stronger one.
-_GRACE = 5.0
 #: What a launcher returns where a rank was ended by a signal: its number (MPICH), or 128 and that (Open MPI).
 _SIGNALS = (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM)
 
@@ -51,13 +46,13 @@ def run_job(command: Sequence[str], environment: Mapping[str, str], *, near: str
         interruption = 0
         try:
             with _raise_signals():
-                status = process.wait()
+                status = wait_for_end(process, folder)
         except JobInterruptedError as stop:
             interruption = stop.number
-            _end(process, stop.number)
+            end_launcher(process, stop.number)
         finally:
-            reports = read_reports(folder)
-            _end_leftovers(reports, name)
+            end_leftovers(folder)
+        reports = read_reports(folder)
         if interruption:
             return Outcome(128 + interruption, saved=has_saved(folder), interrupted=True)
         status = status or max(read_signals(folder), default=0)
@@ -117,33 +112,3 @@ def _raise_signals() -> Generator[None, None, None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _end(process: subprocess.Popen[bytes], number: int) -> None:
-    """Pass a signal on to the launcher, which passes it on to the ranks; then stronger ones."""
-    for strength in (number, signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-            process.send_signal(strength)
-            process.wait(_GRACE)
-            return
-    process.wait()
-
-
-def _end_leftovers(reports: Mapping[int, Report], folder: str) -> None:
-    """Kill ranks of this machine that their launcher has left behind."""
-    left = [r.process for r in reports.values() if r.host == platform.node() and _is_of_job(r.process, folder)]
-    deadline = time.monotonic() + 1.0  # they may be about to end
-    while left and time.monotonic() < deadline:
-        time.sleep(0.02)
-        left = [process for process in left if process_state(process) not in "ZX"]
-    for process in left:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
-
-
-def _is_of_job(process: int, folder: str) -> bool:
-    """Whether a process has this job's folder in its environment: its number may be another one's by now."""
-    try:
-        return f"{FOLDER}={folder}".encode() in Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return False

@@ -14,10 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .engines.shared_slots import process_state
+from .engines.processes import process_state
+from .supervision import FOLDER
 
-#: The variable that names the folder, and the one that says with how few ranks the job may go on.
-FOLDER, LEAST = "PULLBACK_JOB_FOLDER", "PULLBACK_LEAST_RANKS"
+#: The variable that says with how few ranks the job may go on.
+LEAST = "PULLBACK_LEAST_RANKS"
 #: How a rank can stand: it runs (or was killed), came to its end, raised an error of its own, or one of the world's.
 RUNNING, ENDED, RAISED, FAILED = "running", "ended", "raised", "failed"
 #: The file in which it is noted that a rank ended by a signal, by the launcher's own means, begins like this.

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from ..errors import WorldError
 from .job import Outcome, run_job
-from .job_reports import FOLDER, LEAST, SIGNAL
+from .job_reports import LEAST, SIGNAL
+from .supervision import FOLDER
 
 #: How many threads the libraries of a rank start, by the variables in which they are told.
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PULLBACK_NUM_THREADS")

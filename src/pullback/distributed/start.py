@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
+import io
 import os
 import platform
+import signal
 import sys
+import threading
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
 from ..arrays.argument_checks import check_number
 from ..arrays.call_site import format_line, is_library_code
 from ..errors import ArgumentError, CollectiveTimeoutError, WorldError
-from ..ops.collective.world import current_world
+from ..ops.collective.exchange import Exchange
+from ..ops.collective.world import Call, World, current_world
 from ..settings import set_process_rank
 from .engines.cluster import ClusterWorld
 from .engines.nccl.choice import add_nccl, find_gpu_of_rank
@@ -21,6 +27,7 @@ from .engines.node import MEMORY_BYTES, NodeWorld
 from .engines.peers import ENDED, RAISED, run_bounded
 from .job_reports import OwnReport
 from .launch import shares_memory
+from .supervision import ask_for_end
 
 #: Variables in which launchers say how many ranks they started.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "PMIX_SIZE", "PULLBACK_RANKS")
@@ -58,7 +65,12 @@ def init(*, timeout: float = TIMEOUT, engine: str = "auto", overlap: bool | None
         return
     if _Exit.world is not None:
         raise WorldError("init: this process is a rank already.\n  Call it once, at the start of the program.")
-    world = _start_mpi(launched, timeout, engine)
+    _outlive_others()
+    try:
+        world = _start_mpi(launched, timeout, engine)
+    except BaseException:
+        atexit.register(ask_for_end, timeout)  # by then all ranks have given up
+        raise
     world.runs_beside = world.runs_beside if overlap is None else bool(overlap)
     _Exit.install(world)
     set_process_rank(world if world.size > 1 else None)
@@ -78,6 +90,14 @@ def _launched_size() -> int:
     """How many ranks a launcher says it started; 1 without one, 0 if it does not say."""
     found = [int(os.environ[name]) for name in _SIZES if os.environ.get(name, "").isdecimal()]
     return max(found, default=0 if "PMIX_RANK" in os.environ else 1)
+
+
+def _outlive_others() -> None:
+    """MPICH's launcher sends all ranks a signal when one dies, which ends them unless they expect it."""
+    if "PMI_RANK" not in os.environ or threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 def _start_mpi(launched: int, timeout: float, engine: str) -> Any:
@@ -108,10 +128,13 @@ def _import_mpi(launched: int) -> Any:
     except ImportError:
         raise WorldError(_MISSING.format(size=launched)) from None
     if "mpi4py.MPI" not in sys.modules:
+        mpi4py.rc.initialize = False  # it would hold Python's lock until all ranks have come
         mpi4py.rc.finalize = False  # a rank that failed must not wait for others in it
         os.environ.setdefault("OMPI_MCA_osc", "^ucx")  # it complains where it finds no network of its kind
     from mpi4py import MPI
 
+    if not MPI.Is_initialized():
+        MPI.Init_thread(MPI.THREAD_MULTIPLE)
     return MPI
 
 
@@ -155,10 +178,11 @@ class _Exit:
     without: tuple[int, ...] = ()
     origins: tuple[int, ...] = ()
     _previous: Any = None
+    _process = 0
 
     @classmethod
     def install(cls, world: Any) -> None:
-        cls.world = world
+        cls.world, cls._process = world, os.getpid()
         cls.origins = tuple(range(world.size))
         cls.report = OwnReport(world.rank)
         cls._previous, sys.excepthook = sys.excepthook, cls.on_error
@@ -176,35 +200,74 @@ class _Exit:
     def on_error(cls, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         cls._previous(kind, error, trace)
         cls.failed = True
+        if os.getpid() != cls._process:
+            return
         if isinstance(error, WorldError):
             cls.report.failed(error)
-            return
-        if cls.world.error is None:
+        elif cls.world.error is None:
             cls.report.raised(error)
-        cls.world.peers.announce(RAISED, _describe(error, trace), cls.world.count)
+        if cls.world.error is None:  # what the world raised, others know
+            cls.world.peers.announce(RAISED, _describe(error, trace))
 
     @classmethod
     def leave(cls) -> None:
         world = cls.world
-        set_process_rank(None)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        from mpi4py import MPI
-
+        if os.getpid() != cls._process:  # a child of this rank is none
+            return
+        set_process_rank(_Left(world))
         if world.error is not None:
             cls.report.failed(world.error)
         if cls.failed or world.error is not None:
-            if not world.peers.wait_for_others_to_end(world.timeout):
-                # a rank that is stopped or in a loop ends with the job
+            cls._end_job(world)
+        world.peers.announce(ENDED, "")
+        world.close()
+        cls.report.end()
+        while not world.peers.wait_for_others_to_leave(world.timeout):
+            pass  # they may have much to do alone
+        from mpi4py import MPI
+
+        # it would wait for those that failed, and for those that this rank went on without
+        if not (cls.without or world.peers.has_failed() or MPI.Is_finalized()):
+            world.peers.close()
+            MPI.Finalize()
+
+    @staticmethod
+    def _end_job(world: Any) -> None:
+        """Leave, once the others do. A rank that is stopped or in a loop is ended."""
+        _flush_files()
+        world.peers.leave()
+        if not world.peers.wait_for_others_to_leave(world.timeout):
+            for rank in world.peers.find_running():
+                world.peers.processes.kill(rank)
+            world.peers.wait_for_others_to_leave(_ABORT_SECONDS)
+            if world.peers.find_running():  # on other machines
+                from mpi4py import MPI
+
+                ask_for_end(_ABORT_SECONDS)
                 with contextlib.suppress(TimeoutError):
                     run_bounded(lambda: MPI.COMM_WORLD.Abort(1), _ABORT_SECONDS, TimeoutError)
-            os._exit(1)
-        world.close()
-        world.peers.announce(ENDED, "", world.count)
-        world.peers.close()
-        cls.report.end()
-        if not cls.without and not MPI.Is_finalized():  # it waits for all ranks, those that are lost too
-            MPI.Finalize()
+        os._exit(1)  # threads may hang in MPI
+
+
+class _Left(World):
+    """The world of a rank that has left it: no collective of a handler that still runs can meet the others."""
+
+    def __init__(self, world: World) -> None:
+        self.rank, self.size, self.timeout = world.rank, world.size, world.timeout
+        self.local_rank, self.local_size = world.local_rank, world.local_size
+
+    def meet(
+        self, call: Call, xp: Any, arrays: Sequence[Any], exchange: Exchange, outs: Sequence[Any] | None = None
+    ) -> list[Any]:
+        raise WorldError(f"{call}: this rank has left the others, since its program is over.\n  Call it before.")
+
+
+def _flush_files() -> None:
+    """Write what Python holds back: this process ends without what Python does at its end."""
+    files = [x for x in gc.get_objects() if isinstance(x, io.IOBase)]
+    for file in (*files, sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            file.flush()
 
 
 def _describe(error: BaseException, trace: TracebackType | None) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import queue
+import sys
 import threading
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
+from ...arrays.call_site import format_line, user_line
 from ...ops.collective.world import Started
 
 
@@ -27,17 +30,20 @@ class Running(Started):
             self._error = error
         self._done.set()
 
-    def wait(self) -> list[Any]:
-        self._done.wait()  # its own waits have deadlines
+    def wait(self, timeout: float | None = None) -> list[Any]:
+        self._done.wait(timeout)  # its own waits have deadlines
         if self._error is not None:
             raise self._error
         return self._results
 
 
 class Beside:
-    """A thread that runs collectives one after the other, in the order in which they were started."""
+    """A thread that runs collectives one after the other, in the order in which they were started. `line` is the user's
+    that started the one that runs.
+    """
 
     def __init__(self) -> None:
+        self.line: tuple[CodeType, int] | None = None
         self._queue: queue.SimpleQueue[Running] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -45,9 +51,23 @@ class Beside:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="collectives", daemon=True)
             self._thread.start()
-        started = Running(work)
+        line = user_line(sys._getframe(1))
+
+        def work_from_line() -> list[Any]:
+            self.line = line
+            return work()
+
+        started = Running(work_from_line)
         self._queue.put(started)
         return started
+
+    def describe_line(self) -> str:
+        return "the start" if self.line is None else format_line(*self.line)
+
+    def finish(self, timeout: float) -> None:
+        """Wait until what was started is over, since it uses what is released next."""
+        if self._thread is not None:
+            self.start(list).wait(timeout)
 
     def _run(self) -> None:
         while True:

@@ -6,8 +6,10 @@ parts are gathered. MPI's own sums would depend on the number of ranks, the size
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from ...errors import RankLostError, WorldError
 from ...ops.collective.exchange import Exchange, FromRoot, Move, Nothing, Sum
 from ...ops.collective.world import CANNOT_SHRINK, Call, Finished, Started, World, caller_line, mismatch_error
 from .beside import Beside, has_free_core
-from .peers import ENDED, RAISED, describe_place, run_bounded, wait_until
+from .peers import ANSWER_SECONDS, ENDED, RAISED, describe_place, run_bounded, wait_until
 from .side_channel import SideChannel
 from .staging import Staged, copy_to_host
 from .sums import add_up_into
@@ -34,20 +36,38 @@ class Lane:
     other.
     """
 
-    def __init__(self, mpi: Any, comm: Any, peers: SideChannel, timeout: float) -> None:
-        self.count = 0
+    def __init__(self, mpi: Any, comm: Any, peers: SideChannel, channel: int, timeout: float) -> None:
+        #: How many collectives this rank came to, and how many it is through with.
+        self.count = self.done = 0
+        #: The user's line that the current collective comes from.
+        self.find_line: Callable[[], str] = caller_line
         self.rank, self.size, self.timeout = comm.rank, comm.size, timeout
-        self._mpi, self._comm, self._peers = mpi, comm, peers
+        self._mpi, self._comm, self._peers, self._channel = mpi, comm, peers, channel
         self._unit = mpi.BYTE.Create_contiguous(_UNIT).Commit()
         self._digests = np.zeros((2, 2), np.int64)
 
     def meet(self, call: Call, arrays: Sequence[Any], exchange: Exchange) -> list[Any]:
         try:
             self._agree(call)
-            return self._exchange(call, arrays, exchange)
+            results = self._exchange(call, arrays, exchange)
         except self._mpi.Exception as problem:
-            text = f"MPI could not complete collective {self.count}, {call}: {problem}"
-            raise RankLostError(text) from problem
+            raise self._explain(call, problem) from problem
+        self.done = self.count
+        return results
+
+    def _explain(self, call: Call, problem: Exception) -> WorldError:
+        """The error to raise where MPI raised one: it may know of a death before it is known whose."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while (trouble := self._find_absence(call)) is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        text = f"rank {self.rank} could not complete collective {self.count}, {self._describe(call)}: {problem}"
+        return trouble or RankLostError(text)
+
+    def _find_absence(self, call: Call) -> WorldError | None:
+        return self._peers.find_absence(self.count, self._channel, lambda: self._describe(call))
+
+    def _describe(self, call: Call) -> str:
+        return f"{call} at {self.find_line()}"
 
     def _agree(self, call: Call) -> None:
         """Wait until all ranks are here, and check that they are for the same: the largest and the smallest digest."""
@@ -56,16 +76,16 @@ class Lane:
         mine[:] = call.digest, -call.digest
         self._wait(call, self._comm.Iallreduce(mine, found, self._mpi.MAX))
         if found[0] != call.digest or found[1] != -call.digest:
-            sides = self._peers.gather_texts(self.count, f"{call} at {caller_line()}")
+            sides = self._peers.gather_texts(self.count, self._describe(call))
             raise mismatch_error(self.count, [side or "did not tell what it called" for side in sides])
 
     def _wait(self, call: Call, request: Any) -> None:
         def check() -> None:
-            if (trouble := self._peers.find_trouble(self.count)) is not None:
+            if (trouble := self._find_absence(call)) is not None:
                 raise trouble
 
         def give_up() -> Exception:
-            return self._peers.late_error(self.count, f"{call} at {caller_line()}", self.timeout)
+            return self._peers.late_error(self.count, self._describe(call), self.timeout, self._channel)
 
         wait_until(request.Test, self.timeout, check, give_up)
 
@@ -156,12 +176,15 @@ class ClusterWorld(World):
         self.local_rank, self.local_size = node.rank, node.size
         self.error: WorldError | None = None
         self._mpi, self._everyone = mpi, everyone
-        self.peers = SideChannel(mpi, everyone.Dup())
-        self.peers.place = lambda: (describe_place(self._thread, self.count), self.count)
+        self.peers = SideChannel(mpi, everyone.Dup(), dict(node.allgather((everyone.rank, os.getpid()))))
         self.runs_beside = has_free_core(node.size)
-        self._main, self._side = (Lane(mpi, comm, self.peers, timeout) for comm in (everyone, everyone.Dup()))
+        comms = (everyone, everyone.Dup())
+        self._main, self._side = (Lane(mpi, c, self.peers, channel, timeout) for channel, c in enumerate(comms))
+        self.peers.place = lambda: (describe_place(self._thread, self.count), (self.count, self._side.count))
+        self.peers.done = lambda: (self._main.done, self._side.done)
         self._beside = Beside()
-        self._lock = threading.Lock()
+        self._side.find_line = self._beside.describe_line
+        self._lock, self._failing = threading.Lock(), threading.Lock()
         self._thread = threading.get_ident()
 
     def __repr__(self) -> str:
@@ -190,12 +213,16 @@ class ClusterWorld(World):
 
     def fail(self, error: WorldError) -> None:
         """The ranks do not go on together: others that wait, or come later, raise the same error."""
-        if self.error is None:
-            self.error = error
-            self.peers.announce(type(error).__name__, str(error), self.count)
+        with self._failing:
+            if self.error is None:
+                self.error = error
+                self.peers.announce(type(error).__name__, str(error))
+
+    def close(self) -> None:
+        self._beside.finish(self.timeout)
 
     def shrink(self) -> tuple[World, list[int]]:
-        for r, (state, text) in enumerate(self.peers.states(self.count + 1)):
+        for r, (state, text) in enumerate(self.peers.states()):
             if state in (RAISED, ENDED):
                 raise WorldError(f"shrink: rank {r} was not lost, it {state} {text}".rstrip())
         found = run_bounded(self._make_anew, self.timeout, lambda: WorldError(_NOT_TOGETHER.format(self.timeout)))

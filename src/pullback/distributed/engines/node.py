@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +57,8 @@ class Meetings:
     def __init__(self, slots: SharedSlots, memories: Sequence[Any], channel: int, timeout: float) -> None:
         self.number = 0
         self.timeout = timeout
+        #: The user's line that the current meeting comes from.
+        self.find_line: Callable[[], str] = caller_line
         self._slots, self._channel = slots, channel
         bytes_of = [np.frombuffer(m, np.uint8, MEMORY_BYTES) for m in memories]
         starts = [SLOT_BYTES + (channel * _AREAS + area) * CHUNK for area in range(_AREAS)]
@@ -73,18 +75,25 @@ class Meetings:
         number = self.number
         slots.post(channel, number, call.digest)
         if not slots.all_posted(channel, number):
-            wait_until(lambda: slots.all_posted(channel, number), self.timeout, self.check, lambda: self._late(call))
+            self._wait(call, lambda: slots.all_posted(channel, number))
         if not slots.all_agree(channel, number, call.digest):
-            sides = slots.gather_texts(number, f"{call} at {caller_line()}")
+            sides = slots.gather_texts(number, self._describe(call))
             raise mismatch_error(number, [side or "did not tell what it called" for side in sides])
 
-    def check(self) -> None:
-        """Raise if a rank cannot come any more."""
-        if (trouble := self._slots.find_trouble(self.number)) is not None:
-            raise trouble
+    def _wait(self, call: Call, is_done: Callable[[], bool]) -> None:
+        slots, number, channel = self._slots, self.number, self._channel
 
-    def _late(self, call: Call) -> Exception:
-        return self._slots.late_error(self.number, f"{call} at {caller_line()}", self.timeout, self._channel)
+        def check() -> None:
+            if (trouble := slots.find_absence(number, channel, lambda: self._describe(call))) is not None:
+                raise trouble
+
+        def give_up() -> Exception:
+            return slots.late_error(number, self._describe(call), self.timeout, channel)
+
+        wait_until(is_done, self.timeout, check, give_up)
+
+    def _describe(self, call: Call) -> str:
+        return f"{call} at {self.find_line()}"
 
     def plan_sum(self, arrays: Sequence[Any], rank: int) -> list[SumChunk]:
         """How arrays like these are summed: the places of their pieces, chunk by chunk."""
@@ -132,7 +141,8 @@ class NodeWorld(World):
         self._memories, self._sync = memories, sync
         self._main, self._side = (Meetings(self.peers, memories, channel, timeout) for channel in range(CHANNELS))
         self._beside = Beside()
-        self._lock = threading.Lock()
+        self._side.find_line = self._beside.describe_line
+        self._lock, self._failing = threading.Lock(), threading.Lock()
         self.error: WorldError | None = None
         self._thread = threading.get_ident()
         self.peers.place = lambda: describe_place(self._thread, self._main.number)
@@ -197,18 +207,21 @@ class NodeWorld(World):
 
     def fail(self, error: WorldError) -> None:
         """The ranks do not go on together: others that wait, or come later, raise the same error."""
-        if self.error is None:
-            self.error = error
-            self.peers.announce(type(error).__name__, str(error), self.count)
+        with self._failing:
+            if self.error is None:
+                self.error = error
+                self.peers.announce(type(error).__name__, str(error))
+
+    def close(self) -> None:
+        self._beside.finish(self.timeout)
 
     def shrink(self) -> tuple[World, list[int]]:
         with self._lock:
-            if self.runs_beside:
-                self._beside.start(list).wait()  # behind all that was started, and has failed by now
+            self._beside.finish(self.timeout)  # what was started has failed by now
             members = Survivors(self.peers, self.timeout).agree()
         self.peers.close()
         world = NodeWorld([self._memories[r] for r in members], members.index(self.rank), self.timeout, self._sync)
-        world.peers.watch_processes([members.index(r) for r in self.peers.watched if r in members])
+        world.peers.processes = self.peers.processes.select(members)
         world.runs_beside, world.owners = self.runs_beside, self.owners
         world._main.streams = world._side.streams = self._main.streams
         return world, members

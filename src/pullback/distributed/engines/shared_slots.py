@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .peers import ANSWER_SECONDS, ENDED, RUNNING, STATES, Peers, describe_place, wait_until
+from .peers import ANSWER_SECONDS, DIED, RUNNING, STATES, Peers, describe_place, wait_until
+from .processes import Processes
 
 #: The words of a slot.
-_STATE, _ENDED_AT, _PROCESS, _ASKED, _ANSWERED, _TOLD, _CHANNELS = 0, 1, 2, 3, 4, 5, 8
+_STATE, _PROCESS, _ASKED, _ANSWERED, _TOLD, _LEFT, _CHANNELS = 0, 1, 2, 3, 4, 5, 8
 #: The words of a channel, of which each begins a cache line of its own: the number, and digests of two meetings.
 _POSTED, _DIGESTS, _CHANNEL_WORDS = 0, 1, 8
 CHANNELS = 2
@@ -27,7 +28,7 @@ _STATE_TEXT, _CALL_TEXT, _PLACE_TEXT = range(3)
 _TEXTS = 3
 #: Bytes of a slot.
 SLOT_BYTES = 8192
-#: Seconds between looks at the processes of others, and between looks whether one asks where this rank is.
+#: Seconds between looks whether one asks where this rank is.
 _LOOK_SECONDS = 0.02
 
 
@@ -43,9 +44,7 @@ class SharedSlots(Peers):
         self._mine = self.words[rank]
         self._mine[_PROCESS] = os.getpid()
         self._sync = sync
-        self._next_look = 0.0
-        self._watched: list[int] = []
-        self._lost: set[int] = set()
+        self.processes = Processes({})
         self._closed = threading.Event()
         #: What is said where others ask for this rank.
         self.place: Callable[[], str] = lambda: describe_place(threading.main_thread().ident or 0, 0)
@@ -57,37 +56,25 @@ class SharedSlots(Peers):
         """What lies behind the words and texts of each slot, for `survivors`."""
         return [memory[8 * _WORDS + _TEXTS * _TEXT_BYTES : SLOT_BYTES] for memory in self._memories]
 
-    @property
-    def watched(self) -> list[int]:
-        """The ranks whose end is noticed."""
-        return self._watched
-
     def is_gone(self, rank: int) -> bool:
         """Whether the process of a rank is known to be no more: what it has written by then is all there will be."""
-        self._look_at_processes()
-        return rank in self._lost
+        return rank in self.processes.find_gone()
+
+    def clear(self) -> None:
+        """Make this rank's slot as it was at first, before it meets others anew."""
+        self._mine[_TOLD] = self._mine[_LEFT] = 0
+        for word in range(_CHANNELS, _WORDS):
+            self._mine[word] = 0
+        self._mine[_STATE] = STATES.index(RUNNING)
 
     def sync_memory(self) -> None:
         """What was written before is seen before what is written after, and what is read after is not older."""
         if self._sync is not None:
             self._sync()
 
-    def clear(self) -> None:
-        """Make this rank's slot as it was at first, before it meets others anew."""
-        self._mine[_ENDED_AT] = self._mine[_TOLD] = 0
-        for word in range(_CHANNELS, _WORDS):
-            self._mine[word] = 0
-        self._mine[_STATE] = STATES.index(RUNNING)
-
-    def watch_processes(self, ranks: Sequence[int] | None = None) -> None:
-        """From now on, notice when a process is gone; all ranks have started. In containers of their own they do not
-        see each other's. `ranks`: those that are seen, where that is known.
-        """
-        if ranks is not None:
-            self._watched = list(ranks)
-            return
-        visible = [r for r, words in enumerate(self.words) if process_state(words[_PROCESS]) not in "ZX"]
-        self._watched = [r for r in visible if r != self.rank]
+    def watch_processes(self) -> None:
+        """From now on, notice when a process is gone; all ranks have started."""
+        self.processes = Processes({r: w[_PROCESS] for r, w in enumerate(self.words) if r != self.rank})
 
     def post(self, channel: int, number: int, digest: int) -> None:
         """This rank has come to a meeting, and its arrays lie ready. Nobody is more than one meeting ahead of another,
@@ -116,28 +103,30 @@ class SharedSlots(Peers):
                 return False
         return True
 
-    def announce(self, state: str, text: str, number: int) -> None:
+    def announce(self, state: str, text: str) -> None:
         self._write_text(_STATE_TEXT, text)
-        self._mine[_ENDED_AT] = number
-        self._mine[_STATE] = STATES.index(state)
+        self._publish(_STATE, STATES.index(state))
 
-    def states(self, number: int) -> list[tuple[str, str]]:
-        self._look_at_processes()
+    def states(self) -> list[tuple[str, str]]:
+        gone = self.processes.find_gone()  # before the words, so that the last ones of a process count
         found = []
         for r, words in enumerate(self.words):
-            state = STATES[words[_STATE]]
-            if state == ENDED and words[_ENDED_AT] >= number:
-                state = RUNNING
-            if state == RUNNING and r in self._lost:
-                found.append(("RankLostError", f"rank {r} of {self.size} died: process {words[_PROCESS]} is gone."))
+            if words[_STATE]:
+                self.sync_memory()
+                found.append((STATES[words[_STATE]], self._read_text(r, _STATE_TEXT)))
+            elif r in gone:
+                found.append((DIED, f"({self.processes.describe_end(r)})"))
             else:
-                found.append((state, self._read_text(r, _STATE_TEXT) if state != RUNNING else ""))
+                found.append((RUNNING, ""))
         return found
+
+    def has_done(self, rank: int, number: int, channel: int = 0) -> bool:
+        return self.words[rank][_CHANNELS + channel * _CHANNEL_WORDS + _POSTED] >= number
 
     def find_missing(self, number: int, channel: int = 0) -> dict[int, str]:
         at = _CHANNELS + channel * _CHANNEL_WORDS + _POSTED
         missing = [r for r, words in enumerate(self.words) if words[at] < number]
-        found = {r: "is stopped" if process_state(self.words[r][_PROCESS]) in "Tt" else "" for r in missing}
+        found = {r: "is stopped" if self.processes.is_stopped(r) else "" for r in missing}
         asked = {r: self.words[r][_ANSWERED] for r in missing if not found[r]}
         for r in asked:
             self.words[r][_ASKED] += 1
@@ -151,39 +140,32 @@ class SharedSlots(Peers):
 
     def gather_texts(self, number: int, text: str) -> list[str]:
         self._write_text(_CALL_TEXT, text)
-        self._mine[_TOLD] = number + 1
+        self._publish(_TOLD, number + 1)
         with contextlib.suppress(TimeoutError):  # one that does not tell is named without its line
             wait_until(lambda: all(words[_TOLD] > number for words in self.words), 1.0, lambda: None, TimeoutError)
         return [self._read_text(r, _CALL_TEXT) if w[_TOLD] > number else "" for r, w in enumerate(self.words)]
 
-    def wait_for_others_to_end(self, timeout: float) -> bool:
-        def all_over() -> bool:
-            self._look_at_processes()
-            return all(words[_STATE] or r in self._lost for r, words in enumerate(self.words))
+    def leave(self) -> None:
+        self._publish(_LEFT, 1)
 
-        try:
-            wait_until(all_over, timeout, lambda: None, TimeoutError)
-        except TimeoutError:
-            return False
-        return True
+    def has_left(self, rank: int) -> bool:
+        return bool(self.words[rank][_LEFT])
 
     def close(self) -> None:
         self._closed.set()
         self._thread.join()  # it reads memory that MPI is about to release
 
-    def _look_at_processes(self) -> None:
-        now = time.monotonic()
-        if now < self._next_look:
-            return
-        self._next_look = now + _LOOK_SECONDS
-        self._lost |= {r for r in self._watched if process_state(self.words[r][_PROCESS]) in "ZX"}
+    def _publish(self, word: int, value: int) -> None:
+        """Write a word that says that what was written before is there."""
+        self.sync_memory()
+        self._mine[word] = value
 
     def _answer(self) -> None:
         while not self._closed.wait(_LOOK_SECONDS):
             asked = self._mine[_ASKED]
             if asked != self._mine[_ANSWERED]:
                 self._write_text(_PLACE_TEXT, self.place())
-                self._mine[_ANSWERED] = asked
+                self._publish(_ANSWERED, asked)
 
     def _write_text(self, which: int, text: str) -> None:
         data = text.encode(errors="replace")[: _TEXT_BYTES - 1]
@@ -194,19 +176,3 @@ class SharedSlots(Peers):
         start = 8 * _WORDS + which * _TEXT_BYTES
         data = bytes(self._memories[rank][start : start + _TEXT_BYTES])
         return data.partition(b"\0")[0].decode(errors="replace")
-
-
-def process_state(process: int) -> str:
-    """The state of a process as /proc names it: T stopped, Z ended, X gone, R otherwise."""
-    try:
-        with open(f"/proc/{process}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0]
-    except OSError:
-        pass
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return "X"
-    except OSError:
-        return "R"
-    return "R"

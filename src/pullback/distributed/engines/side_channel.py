@@ -5,52 +5,64 @@ Each rank has a thread that listens on a communicator of its own. A message is J
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ...errors import WorldError
-from .peers import ANSWER_SECONDS, ENDED, RUNNING, Peers
+from .peers import ANSWER_SECONDS, DIED, RUNNING, Peers
+from .processes import Processes
 
-_ASK, _PLACE, _STATE, _TEXT = range(1, 5)
+_ASK, _PLACE, _STATE, _TEXT, _LEFT = range(1, 6)
 _LISTEN_SECONDS = 0.01
 
 
 class SideChannel(Peers):
-    """The other ranks, by messages. `place` says where this rank is, and how many collectives it came to."""
+    """The other ranks, by messages; `processes` are the numbers of those on this machine. `place` says where this rank
+    is, and how many collectives of each channel it came to, `done` how many it is through with.
+    """
 
-    def __init__(self, mpi: Any, comm: Any) -> None:
+    def __init__(self, mpi: Any, comm: Any, processes: Mapping[int, int]) -> None:
         if mpi.Query_thread() < mpi.THREAD_MULTIPLE:
             raise WorldError("init: this MPI lets one thread alone call it, and ranks are listened to by another.")
         self.rank, self.size = comm.rank, comm.size
-        self.place: Callable[[], tuple[str, int]] = lambda: ("", 0)
+        self.place: Callable[[], tuple[str, Sequence[int]]] = lambda: ("", (0, 0))
+        self.done: Callable[[], Sequence[int]] = lambda: (0, 0)
+        self.processes = Processes({r: number for r, number in processes.items() if r != comm.rank})
         self._mpi, self._comm = mpi, comm
         self._sent: list[tuple[Any, bytes]] = []
-        self._states: dict[int, tuple[str, str, int]] = {}
-        self._places: dict[int, tuple[str, int]] = {}
+        self._states: dict[int, tuple[str, str, Sequence[int]]] = {}
+        self._places: dict[int, tuple[str, Sequence[int]]] = {}
         self._texts: dict[tuple[int, int], str] = {}
+        self._left: set[int] = set()
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="side channel", daemon=True)
         self._thread.start()
 
-    def announce(self, state: str, text: str, number: int) -> None:
-        self._states[self.rank] = (state, text, number)
-        self._send(self._others(), _STATE, [state, text, number])
+    def announce(self, state: str, text: str) -> None:
+        done = [*self.done()]
+        self._states[self.rank] = (state, text, done)
+        self._send(self._others(), _STATE, [state, text, done])
 
-    def states(self, number: int) -> list[tuple[str, str]]:
-        found = [self._states.get(r, (RUNNING, "", 0)) for r in range(self.size)]
-        return [(RUNNING, "") if s == ENDED and at >= number else (s, text) for s, text, at in found]
+    def states(self) -> list[tuple[str, str]]:
+        self._note_deaths()
+        return [self._states.get(r, (RUNNING, ""))[:2] for r in range(self.size)]
+
+    def has_done(self, rank: int, number: int, channel: int = 0) -> bool:
+        return rank in self._states and self._states[rank][2][channel] >= number
 
     def find_missing(self, number: int, channel: int = 0) -> dict[int, str]:
         self._places.clear()
         self._send(self._others(), _ASK, None)
-        self._await(lambda: all(r in self._places for r in self._others()), ANSWER_SECONDS)
-        found = {r: self._places.get(r, ("", -1)) for r in self._others()}
-        return {r: at for r, (at, count) in found.items() if count < number}
+        asked = [r for r in self._others() if not self.processes.is_stopped(r)]
+        self._await(lambda: all(r in self._places for r in asked), ANSWER_SECONDS)
+        silent = {r: "is stopped" if self.processes.is_stopped(r) else "" for r in self._others()}
+        found = {r: self._places.get(r, (silent[r], (-1, -1))) for r in self._others()}
+        return {r: at for r, (at, counts) in found.items() if counts[channel] < number}
 
     def gather_texts(self, number: int, text: str) -> list[str]:
         self._texts[self.rank, number] = text
@@ -58,8 +70,12 @@ class SideChannel(Peers):
         self._await(lambda: all((r, number) in self._texts for r in range(self.size)), 1.0)
         return [self._texts.get((r, number), "") for r in range(self.size)]
 
-    def wait_for_others_to_end(self, timeout: float) -> bool:
-        return self._await(lambda: len(self._states) == self.size, timeout)
+    def leave(self) -> None:
+        self._send(self._others(), _LEFT, None)
+        self._await(self._has_sent_all, ANSWER_SECONDS)
+
+    def has_left(self, rank: int) -> bool:
+        return rank in self._left
 
     def close(self) -> None:
         self._closed.set()
@@ -79,21 +95,41 @@ class SideChannel(Peers):
     def _send(self, ranks: Sequence[int], tag: int, message: Any) -> None:
         data = json.dumps(message).encode()
         with self._lock:
-            self._sent = [(request, kept) for request, kept in self._sent if not request.Test()]
-            self._sent += [(self._comm.Isend([data, self._mpi.BYTE], r, tag), data) for r in ranks]
+            self._sent = [(request, kept) for request, kept in self._sent if not self._is_over(request)]
+            for r in ranks:
+                with suppress(self._mpi.Exception):  # it is lost, which others notice
+                    self._sent.append((self._comm.Isend([data, self._mpi.BYTE], r, tag), data))
+
+    def _is_over(self, request: Any) -> bool:
+        try:
+            return bool(request.Test())
+        except self._mpi.Exception:
+            return True
+
+    def _has_sent_all(self) -> bool:
+        with self._lock:
+            return all(self._is_over(request) for request, _ in self._sent)
+
+    def _note_deaths(self) -> None:
+        for r in self.processes.find_gone():
+            if r not in self._states:
+                self._states[r] = (DIED, f"({self.processes.describe_end(r)})", (0, 0))
 
     def _listen(self) -> None:
-        with contextlib.suppress(self._mpi.Exception):  # a rank died: collectives raise, and all leave or shrink
-            self._receive()
-
-    def _receive(self) -> None:
-        mpi, status = self._mpi, self._mpi.Status()
+        sources: Sequence[int] = [self._mpi.ANY_SOURCE]
         while not self._closed.wait(_LISTEN_SECONDS):
-            while self._comm.Iprobe(mpi.ANY_SOURCE, mpi.ANY_TAG, status):
-                data = bytearray(status.Get_count(mpi.BYTE))
-                source, tag = status.source, status.tag
-                self._comm.Recv([data, mpi.BYTE], source, tag)
-                self._note(source, tag, json.loads(data.decode()))
+            for source in sources:
+                try:
+                    self._receive(source)
+                except self._mpi.Exception:
+                    sources = self._others()  # one is lost: from now on, those that are not are heard one by one
+
+    def _receive(self, source: int) -> None:
+        mpi, status = self._mpi, self._mpi.Status()
+        while self._comm.Iprobe(source, mpi.ANY_TAG, status):
+            data = bytearray(status.Get_count(mpi.BYTE))
+            self._comm.Recv([data, mpi.BYTE], status.source, status.tag)
+            self._note(status.source, status.tag, json.loads(data.decode()))
 
     def _note(self, source: int, tag: int, message: Any) -> None:
         if tag == _ASK:
@@ -102,5 +138,7 @@ class SideChannel(Peers):
             self._places[source] = message[0], message[1]
         elif tag == _STATE:
             self._states[source] = message[0], message[1], message[2]
+        elif tag == _LEFT:
+            self._left.add(source)
         else:
             self._texts[source, message[0]] = message[1]

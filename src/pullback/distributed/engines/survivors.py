@@ -17,8 +17,6 @@ from .shared_slots import SharedSlots
 
 #: The words behind a slot: the last round that a rank came to, joined the others of, and wrote a list for.
 _CAME, _JOINED, _LISTED, _WORDS = 0, 1, 2, 3
-#: A number of a collective that no rank comes to.
-_NEVER = 1 << 62
 
 
 class Survivors:
@@ -91,7 +89,7 @@ class Survivors:
 
     def _refuse(self, candidates: list[int]) -> None:
         """A rank that ended, or raised an error of its own, is not lost: what it met awaits the others too."""
-        states = self._slots.states(_NEVER)
+        states = self._slots.states()
         for r in candidates:
             state, text = states[r]
             if state == RAISED:

@@ -112,6 +112,7 @@ class NcclWorld(World):
     def close(self) -> None:
         after_synchronization.remove(self._check)
         self._watch.close(self.timeout)
+        self.host.close()
 
     def _check(self) -> None:
         """The host has waited for a GPU: what it waited for may have failed."""

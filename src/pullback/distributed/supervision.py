@@ -1,0 +1,82 @@
+"""Sees to it that a job ends: ranks that failed ask for it, and what a launcher leaves behind is killed.
+
+Launchers are told to let the other ranks live when one is lost, so that these can raise. Where one of them never ends,
+since it is stopped, in a loop, or did not even start, a launcher would wait for it for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+#: The variable that names a folder of the launcher's, in which ranks ask for the end of the job.
+FOLDER = "PULLBACK_JOB_FOLDER"
+_REQUEST = "end-"
+#: Seconds between looks, that a launcher has to end a job, and that ranks have to end after it.
+_LOOK_SECONDS, _GRACE, _LEFTOVER_SECONDS = 0.1, 5.0, 0.5
+
+
+def ask_for_end(seconds: float, environment: Mapping[str, str] = os.environ) -> None:
+    """Have the launcher end the job after some seconds, if it was started by `pullback run` on this machine."""
+    if folder := environment.get(FOLDER):
+        with suppress(OSError):
+            draft = Path(folder, f".{os.getpid()}")
+            draft.write_text(repr(time.time() + seconds))
+            draft.replace(Path(folder, f"{_REQUEST}{os.getpid()}"))
+
+
+def wait_for_end(process: subprocess.Popen[bytes], folder: Path) -> int:
+    """Wait until a launcher ends, or ranks ask for the end of its job. Returns its exit status, which is never 0 where
+    ranks asked.
+    """
+    while (status := _poll(process)) is None:
+        if (end := _find_end(folder)) is not None and time.time() > end:
+            end_launcher(process)
+            return process.returncode or 1
+    return status or int(_find_end(folder) is not None)
+
+
+def _poll(process: subprocess.Popen[bytes]) -> int | None:
+    try:
+        return process.wait(_LOOK_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _find_end(folder: Path) -> float | None:
+    """When the job is to end, if ranks asked for that: the last of them knows best."""
+    return max((float(path.read_text()) for path in folder.glob(f"{_REQUEST}*")), default=None)
+
+
+def end_launcher(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> None:
+    """Send a launcher a signal, which it passes on to the ranks; then stronger ones."""
+    for strength in (number, signal.SIGTERM, signal.SIGKILL):
+        with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+            process.send_signal(strength)
+            process.wait(_GRACE)
+            return
+
+
+def end_leftovers(folder: Path) -> None:
+    """Kill what is left of a job: launchers end ranks that they believe to be well, and forget others."""
+    deadline = time.monotonic() + _LEFTOVER_SECONDS  # most are about to end
+    while (left := _find_processes(folder)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    for process in left:
+        with suppress(OSError):
+            os.kill(process, signal.SIGKILL)
+
+
+def _find_processes(folder: Path) -> list[int]:
+    """The processes that have the folder in their environment: all that a launcher started, and their children."""
+    wanted, found = f"{FOLDER}={folder}".encode(), []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if wanted in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
