@@ -40,7 +40,7 @@ class Fault(NamedTuple):
 _COLLECTIVE = r"collective \d+"
 _CALLED = (r"ranks? (0|0, 2, 3): .*" + _LINE, r"rank 1: .*" + _LINE, _COLLECTIVE)
 _DIED = Fault("RankLostError", (r"rank 1 of \d died", _COLLECTIVE, _LINE))
-_AT_START = ("init", r"within [\d.]+ s")
+_AT_START = ("init: rank 1 of ", r"within [\d.]+ s")
 FAULTS = {
     "raise": Fault("RankLostError", (r"rank 1 of \d raised KeyError: 'mine'", _LINE, _COLLECTIVE), "KeyError"),
     "kill": _DIED,
@@ -54,7 +54,7 @@ FAULTS = {
     "order": Fault("MismatchError", (*_CALLED, "all_gather"), "MismatchError"),
     "op": Fault("MismatchError", (*_CALLED, "broadcast"), "MismatchError"),
     "recompile": Fault("MismatchError", _CALLED, "MismatchError"),
-    "world size": Fault("WorldError", ("rank 1 ", r"traced for \d ranks", _LINE), "WorldError"),
+    "world size": Fault("RankLostError", ("rank 1 ", r"traced for \d ranks", _LINE), "WorldError"),
     "full disk": Fault("StorageError", (r"rank 1 of \d", "File too large"), "StorageError"),
     "nan": Fault("NonFiniteError", ("rank 1", r"\bw|\['w'\]", _LINE), "NonFiniteError"),
     "drift": Fault("ReplicaDriftError", ("rank 1", r"\['w'\]", _LINE), "ReplicaDriftError"),
@@ -95,6 +95,23 @@ class Outcome(NamedTuple):
     text: str
 
 
+def find_mpis() -> dict[str, dict[str, str]]:
+    """What to set for each MPI that is installed: the one beside Python, and MPICH in a folder of its own."""
+    found: dict[str, dict[str, str]] = {"Open MPI": {}}
+    mpich = Path(os.environ.get("PULLBACK_TEST_MPICH", Path(sys.prefix) / "mpich"))
+    launcher, library = mpich / "bin" / "mpiexec", mpich / "lib" / "libmpi.so.12"
+    if launcher.exists() and library.exists():
+        found["MPICH"] = {"PULLBACK_MPIEXEC": str(launcher), "MPI4PY_LIBMPI": str(library)}
+    return found
+
+
+def mix_mpis(mpi: str) -> dict[str, str]:
+    """The launcher of one MPI, and the library of the other."""
+    mpich = find_mpis()["MPICH"]
+    taken = "MPI4PY_LIBMPI" if mpi == "Open MPI" else "PULLBACK_MPIEXEC"
+    return {taken: mpich[taken]}
+
+
 def run_job(job: Job) -> Outcome:
     with tempfile.TemporaryDirectory() as notes:
         mark = uuid.uuid4().hex
@@ -116,6 +133,17 @@ def run_job(job: Job) -> Outcome:
             text = output.read().decode(errors="replace")
         found = {r: _read_note(Path(notes) / f"{r}.json") for r in range(job.ranks)}
     return Outcome(problems + _judge(job, process.returncode, found), _longest_wait(found), seconds, text)
+
+
+def list_jobs(mpi: str, ranks: int, engine: str, deadline: float) -> list[Job]:
+    """All faults in all modes."""
+    found = find_mpis()
+    return [
+        Job(fault, mode, ranks, engine, mix_mpis(mpi) if fault == "launcher" else found[mpi], deadline)
+        for fault, wanted in FAULTS.items()
+        for mode in wanted.modes
+        if fault != "launcher" or len(found) > 1
+    ]
 
 
 def _await_end(process: subprocess.Popen[bytes], mark: str, limit: float) -> list[str]:

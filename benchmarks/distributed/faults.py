@@ -10,37 +10,24 @@ its gradients must be as before; the launcher must end, and nothing of the job m
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).resolve().parent.parent.parent / "tests"))
 
-from fault_jobs import ENGINES, FAULTS, MODES, Job, Outcome, run_job
+from fault_jobs import ENGINES, FAULTS, MODES, Job, Outcome, find_mpis, list_jobs, run_job
 
 
-def environments() -> dict[str, dict[str, str]]:
-    """What to set for each MPI that is installed."""
-    found: dict[str, dict[str, str]] = {"Open MPI": {}}
-    mpich = Path(os.environ.get("PULLBACK_TEST_MPICH", Path(sys.prefix) / "mpich"))
-    if (mpich / "bin" / "mpiexec").exists():
-        library = next((mpich / "lib").glob("libmpi.so.*"))
-        found["MPICH"] = {"PULLBACK_MPIEXEC": str(mpich / "bin" / "mpiexec"), "MPI4PY_LIBMPI": str(library)}
-    return found
-
-
-def list_jobs(chosen: argparse.Namespace) -> list[tuple[str, Job]]:
-    found = environments()
+def choose_jobs(chosen: argparse.Namespace) -> list[tuple[str, Job]]:
     return [
-        (mpi, Job(fault, mode, ranks, engine, found[mpi], chosen.deadline))
-        for mpi in chosen.mpis
-        if mpi in found
+        (mpi, job)
+        for mpi in find_mpis()
+        if mpi in chosen.mpis
         for ranks in chosen.ranks
         for engine in chosen.engines
-        for fault in chosen.faults
-        for mode in FAULTS[fault].modes
-        if mode in chosen.modes
+        for job in list_jobs(mpi, ranks, engine, chosen.deadline)
+        if job.fault in chosen.faults and job.mode in chosen.modes
     ]
 
 
@@ -55,7 +42,7 @@ def main() -> None:
     parser.add_argument("--text", action="store_true", help="what the job printed, where something is wrong")
     chosen = parser.parse_args()
     results = []
-    for mpi, job in list_jobs(chosen):
+    for mpi, job in choose_jobs(chosen):
         found = run_job(job)
         results.append((mpi, job, found))
         verdict = "; ".join(found.problems).replace("\n", " / ") or "ok"

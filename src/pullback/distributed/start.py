@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import gc
 import io
 import os
@@ -19,7 +20,7 @@ from ..arrays.argument_checks import check_number
 from ..arrays.call_site import format_line, is_library_code
 from ..errors import ArgumentError, CollectiveTimeoutError, WorldError
 from ..ops.collective.exchange import Exchange
-from ..ops.collective.world import Call, World, current_world
+from ..ops.collective.world import Call, World, current_world, name_ranks
 from ..settings import set_process_rank
 from .engines.cluster import ClusterWorld
 from .engines.nccl.choice import add_nccl, find_gpu_of_rank
@@ -27,7 +28,7 @@ from .engines.node import MEMORY_BYTES, NodeWorld
 from .engines.peers import ENDED, RAISED, run_bounded
 from .job_reports import OwnReport
 from .launch import shares_memory
-from .supervision import ask_for_end
+from .supervision import ask_for_end, find_missing, note_arrival
 
 #: Variables in which launchers say how many ranks they started.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "PMIX_SIZE", "PULLBACK_RANKS")
@@ -66,6 +67,7 @@ def init(*, timeout: float = TIMEOUT, engine: str = "auto", overlap: bool | None
     if _Exit.world is not None:
         raise WorldError("init: this process is a rank already.\n  Call it once, at the start of the program.")
     _outlive_others()
+    note_arrival()
     try:
         world = _start_mpi(launched, timeout, engine)
     except BaseException:
@@ -102,9 +104,11 @@ def _outlive_others() -> None:
 
 def _start_mpi(launched: int, timeout: float, engine: str) -> Any:
     def late() -> Exception:
+        missing = find_missing(launched)
+        who = name_ranks(missing) if missing else "some rank"
         return CollectiveTimeoutError(
-            f"init: the {launched or ''} ranks of this job did not all come to it within {timeout:g} s.\n"
-            "  One may have failed before, or wait elsewhere; or they were started by the launcher of another MPI."
+            f"init: {who} of {launched or 'all'} did not come to it within {timeout:g} s.\n"
+            "  It may have failed before, or wait elsewhere; or ranks were started by the launcher of another MPI."
         )
 
     mpi = run_bounded(lambda: _import_mpi(launched), timeout, late)
@@ -128,14 +132,27 @@ def _import_mpi(launched: int) -> Any:
     except ImportError:
         raise WorldError(_MISSING.format(size=launched)) from None
     if "mpi4py.MPI" not in sys.modules:
-        mpi4py.rc.initialize = False  # it would hold Python's lock until all ranks have come
+        mpi4py.rc.initialize = False  # see `_initialize`
         mpi4py.rc.finalize = False  # a rank that failed must not wait for others in it
         os.environ.setdefault("OMPI_MCA_osc", "^ucx")  # it complains where it finds no network of its kind
     from mpi4py import MPI
 
     if not MPI.Is_initialized():
-        MPI.Init_thread(MPI.THREAD_MULTIPLE)
+        _initialize(MPI)
     return MPI
+
+
+def _initialize(mpi: Any) -> None:
+    """Start MPI. mpi4py would hold Python's lock until all ranks have come, and no deadline could pass meanwhile; a
+    call by ctypes does not.
+    """
+    try:
+        start = ctypes.CDLL(mpi.__file__).MPI_Init_thread
+    except (OSError, AttributeError):  # where symbols are not found that way
+        mpi.Init_thread(mpi.THREAD_MULTIPLE)
+        return
+    if problem := start(None, None, ctypes.c_int(mpi.THREAD_MULTIPLE), ctypes.byref(ctypes.c_int())):
+        raise WorldError(f"init: MPI did not start, and says {problem}.")
 
 
 def _library(mpi: Any) -> str:

@@ -16,7 +16,9 @@ from pathlib import Path
 
 #: The variable that names a folder of the launcher's, in which ranks ask for the end of the job.
 FOLDER = "PULLBACK_JOB_FOLDER"
-_REQUEST = "end-"
+_REQUEST, _ARRIVAL = "end-", "start-"
+#: Variables in which launchers tell a process which rank it is.
+_NUMBERS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 #: Seconds between looks, that a launcher has to end a job, and that ranks have to end after it.
 _LOOK_SECONDS, _GRACE, _LEFTOVER_SECONDS = 0.1, 5.0, 0.5
 
@@ -28,6 +30,21 @@ def ask_for_end(seconds: float, environment: Mapping[str, str] = os.environ) -> 
             draft = Path(folder, f".{os.getpid()}")
             draft.write_text(repr(time.time() + seconds))
             draft.replace(Path(folder, f"{_REQUEST}{os.getpid()}"))
+
+
+def note_arrival(environment: Mapping[str, str] = os.environ) -> None:
+    """This rank has come to `init`: MPI cannot say who is missing before all have come."""
+    number = next((environment[name] for name in _NUMBERS if environment.get(name, "").isdecimal()), None)
+    if (folder := environment.get(FOLDER)) and number is not None:
+        with suppress(OSError):
+            Path(folder, f"{_ARRIVAL}{number}").touch()
+
+
+def find_missing(ranks: int, environment: Mapping[str, str] = os.environ) -> list[int]:
+    """The ranks that have not come to `init`, as far as that is known."""
+    folder = environment.get(FOLDER, "")
+    come = [r for r in range(ranks) if folder and Path(folder, f"{_ARRIVAL}{r}").exists()]
+    return [r for r in range(ranks) if come and r not in come]
 
 
 def wait_for_end(process: subprocess.Popen[bytes], folder: Path) -> int:

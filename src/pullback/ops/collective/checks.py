@@ -74,5 +74,6 @@ def check_alike(names: Sequence[str], digests: Any) -> None:
         more = [f"  and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
         raise ReplicaDriftError(
             "\n".join(["values that all ranks should have in common differ:", *lines[:_LISTED], *more])
+            + f"\n  at {caller_line()}"
             + "\n  Was a gradient not summed over ranks, or did ranks start from different numbers?"
         )
