@@ -28,6 +28,7 @@ from pullback.compile import cache
 from pullback.compile.cpu.runtime.entry import is_abi_supported
 from pullback.compile.cpu.runtime.link import vector_bytes
 from pullback.compile.threads import get_num_threads
+from pullback.distributed.elastic import RESTARTS, parse_sizes, run_elastic
 from pullback.distributed.launch import count_cores, launch
 from pullback.distributed.mpi_check import describe_mpi
 from pullback.errors import ArgumentError, DeviceError, PullbackError, WorldError
@@ -109,6 +110,10 @@ def build_parser() -> argparse.ArgumentParser:
     run_parser = add("run", run_ranks, "run a script on several ranks, which are processes: pullback run -n 4 train.py")
     run_parser.add_argument("-n", "--ranks", type=positive_int, default=0, help="how many (one for each core)")
     run_parser.add_argument("--hosts", default="", metavar="A:4,B:4", help="machines and how many ranks each has")
+    run_parser.add_argument("--elastic", default="", metavar="LEAST:MOST",
+                            help="start again with those that are left when a rank is lost: 2:4")  # fmt: skip
+    run_parser.add_argument("--restarts", type=positive_int, default=RESTARTS, metavar="N",
+                            help="how often without a checkpoint in between (%(default)s)")  # fmt: skip
     run_parser.add_argument("-m", "--module", action="store_true", help="the program is a module, not a script")
     run_parser.add_argument("program", nargs=argparse.REMAINDER, metavar="SCRIPT ...", help="with its arguments")
 
@@ -123,8 +128,11 @@ def run_ranks(console: Console, chosen: argparse.Namespace) -> int:
         return 2
     try:
         program = ["-m", *chosen.program] if chosen.module else chosen.program
+        if chosen.elastic:
+            sizes = parse_sizes(chosen.elastic)
+            return run_elastic(sizes, chosen.ranks, program, hosts=chosen.hosts, restarts=chosen.restarts)
         return launch(chosen.ranks or count_cores(), program, hosts=chosen.hosts)
-    except WorldError as error:
+    except (WorldError, ArgumentError) as error:
         console.print(str(error), style="red", highlight=False, markup=False)
         return 2
 

@@ -25,6 +25,7 @@ from .prediction import Prediction as Prediction, Scaling as Scaling
 from .recorded_step import GradientTime as GradientTime, Step as Step, record_step as record_step
 from .replicas import check_replicas as check_replicas
 from .sharding import fully_sharded as fully_sharded, shard as shard, sharded as sharded, unshard as unshard
+from .shrinking import shrink as shrink
 from .start import init as init, is_initialized as is_initialized
 from .streams import key as key, seed as seed
 from .world_model import WorldModel as WorldModel

@@ -30,6 +30,7 @@ from .file_index import (
 from .file_reader import CheckpointReader
 from .file_tree import read_everything, read_tree
 from .file_writer import check_agreement, cut_pieces, describe_arrays, list_contents, make_index, write_pieces
+from .job_reports import note_checkpoint
 from .outcomes import gather_json, run_on_all, share_from_first
 
 
@@ -117,6 +118,7 @@ def _commit(directory: Path, index: Index) -> str:
         if not _is_in_place(directory, raw):
             raise
         return f"save: the checkpoint is in place, but may not be after a power failure: {error}"
+    note_checkpoint()
     remove_unlisted(directory, {file.name for file in index.files})
     return ""
 

@@ -6,14 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import WorldError
 from .bounded_command import run_command
-from .supervision import FOLDER, wait_for_end
+from .job import Outcome, run_job
+from .job_reports import LEAST, SIGNAL
+from .supervision import FOLDER
 
 #: How many threads the libraries of a rank start, by the variables in which they are told.
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PULLBACK_NUM_THREADS")
@@ -21,11 +22,18 @@ _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PULLB
 LAUNCHER = "PULLBACK_MPIEXEC"
 #: Seconds that a launcher has to say what it is.
 _VERSION_SECONDS = 30.0
-
-
-#: MPICH's launcher kills all ranks once it sees one end by a signal, and sends them one when it sees any end. A shell
-#: between them tells it of an exit instead.
-_SHELL = ("/bin/sh", "-c", 'trap "" USR1; "$@"; exit $?', "rank")
+#: "0": ranks of one machine exchange messages too, instead of sharing memory.
+SHARED_MEMORY = "PULLBACK_SHARED_MEMORY"
+#: What MPICH's launcher starts instead of a rank, and the rank within it: whatever it is told, it kills all others when
+#: a process that it started dies by a signal. That stays so before `init`, in which the others wait for all.
+_SHIELD = f"""trap "" USR1
+"$@"
+status=$?
+if [ $status -gt 128 ] && [ -e "${FOLDER}/rank-$PMI_RANK" ]; then
+    echo $status > "${FOLDER}/{SIGNAL}-$PMI_RANK"
+    exit 0
+fi
+exit $status"""
 
 
 class Launcher(NamedTuple):
@@ -58,6 +66,11 @@ def count_cores() -> int:
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
+def shares_memory() -> bool:
+    """Whether ranks of one machine share memory, and do not send each other messages."""
+    return os.environ.get(SHARED_MEMORY, "1") != "0"
+
+
 def launch_command(
     launcher: Launcher, ranks: int, program: Sequence[str], hosts: str = "", cores: int = 0
 ) -> list[str]:
@@ -68,15 +81,18 @@ def launch_command(
     if launcher.kind == "mpich":
         binding = ["-bind-to", f"core:{each}" if each > 1 else "core"] if each and not hosts else []
         where = ["-hosts", hosts] if hosts else []
-        return [launcher.path, "-disable-auto-cleanup", *where, "-n", str(ranks), *binding, *_SHELL, *program]
+        shielded = ["sh", "-c", _SHIELD, "rank", *program]
+        return [launcher.path, "-disable-auto-cleanup", *where, "-n", str(ranks), *binding, *shielded]
     if hosts:
         placing = ["--host", hosts]
     elif each:
         placing = ["--map-by", f"slot:PE={each}", "--bind-to", "core"] if each > 1 else ["--bind-to", "core"]
     else:
         placing = ["--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none"]
-    recovery = ["--with-ft", "ulfm"] if hosts else ["--enable-recovery"]  # survivors raise instead of being killed
-    return [launcher.path, "-n", str(ranks), *recovery, *placing, *program]
+    # survivors of a lost rank raise instead of being killed; where they meet by messages, MPI must go on too
+    recovery = ["--with-ft", "ulfm"] if hosts or not shares_memory() else ["--enable-recovery"]
+    passed = [word for name in (*_THREADS, FOLDER, LEAST, "PULLBACK_RANKS") for word in ("-x", name)] if hosts else []
+    return [launcher.path, "-n", str(ranks), *recovery, *placing, *passed, *program]
 
 
 def launch_environment(ranks: int, environment: Mapping[str, str], cores: int = 0) -> dict[str, str]:
@@ -88,9 +104,15 @@ def launch_environment(ranks: int, environment: Mapping[str, str], cores: int = 
     return found
 
 
-def launch(ranks: int, arguments: Sequence[str], *, hosts: str = "") -> int:
-    """Run a script and its arguments (or "-m", a module and its arguments) on ranks; the exit status of the job."""
+def launch_once(
+    ranks: int, arguments: Sequence[str], *, hosts: str = "", environment: Mapping[str, str] = os.environ
+) -> Outcome:
+    """Run a script and its arguments (or "-m", a module and its arguments) on ranks, and say how that ended."""
     command = launch_command(find_launcher(), ranks, [sys.executable, "-u", *arguments], hosts)
-    with tempfile.TemporaryDirectory(prefix="pullback-job-", ignore_cleanup_errors=True) as folder:
-        process = subprocess.Popen(command, env={**launch_environment(ranks, os.environ), FOLDER: folder})
-        return wait_for_end(process, Path(folder))
+    # machines that see the script by its path see a folder beside it too
+    return run_job(command, launch_environment(ranks, environment), near=os.getcwd() if hosts else None)
+
+
+def launch(ranks: int, arguments: Sequence[str], *, hosts: str = "") -> int:
+    """Run a script on ranks; the exit status of the job."""
+    return launch_once(ranks, arguments, hosts=hosts).status

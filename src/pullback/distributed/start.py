@@ -26,6 +26,8 @@ from .engines.cluster import ClusterWorld
 from .engines.nccl.choice import add_nccl, find_gpu_of_rank
 from .engines.node import MEMORY_BYTES, NodeWorld
 from .engines.peers import ENDED, RAISED, run_bounded
+from .job_reports import OwnReport
+from .launch import shares_memory
 from .supervision import ask_for_end, find_missing, note_arrival
 
 #: Variables in which launchers say how many ranks they started.
@@ -39,8 +41,6 @@ _OTHER_MPI = "  The launcher belongs to another MPI than the one that mpi4py loa
 TIMEOUT = 60.0
 #: Seconds that MPI has to end a job.
 _ABORT_SECONDS = 2.0
-#: "0": ranks of one machine exchange messages too, instead of sharing memory.
-SHARED_MEMORY = "PULLBACK_SHARED_MEMORY"
 
 
 def init(*, timeout: float = TIMEOUT, engine: str = "auto", overlap: bool | None = None) -> None:
@@ -176,7 +176,7 @@ def _make_world(mpi: Any, timeout: float) -> Any:
     everyone = mpi.COMM_WORLD.Dup()
     everyone.Set_errhandler(mpi.ERRORS_RETURN)
     node = everyone.Split_type(mpi.COMM_TYPE_SHARED)
-    if node.size == everyone.size and os.environ.get(SHARED_MEMORY, "1") != "0":
+    if node.size == everyone.size and shares_memory():
         return _make_node(mpi, node, timeout)
     return ClusterWorld(mpi, everyone, node, timeout)
 
@@ -197,24 +197,46 @@ def _make_node(mpi: Any, node: Any, timeout: float) -> NodeWorld:
 
 
 class _Exit:
-    """What happens when the process ends: the others are told, and a job whose ranks came apart is ended."""
+    """What happens when the process ends: the others are told, and a job whose ranks came apart is ended. The launcher
+    reads how it ended in a report.
+    """
 
     world: Any = None
     failed = False
+    report: OwnReport
+    #: Without which ranks this one went on, by the numbers that the launcher gave them, and those of the ranks left.
+    without: tuple[int, ...] = ()
+    origins: tuple[int, ...] = ()
     _previous: Any = None
     _process = 0
 
     @classmethod
     def install(cls, world: Any) -> None:
         cls.world, cls._process = world, os.getpid()
+        cls.origins = tuple(range(world.size))
+        cls.report = OwnReport(world.rank)
         cls._previous, sys.excepthook = sys.excepthook, cls.on_error
         atexit.register(cls.leave)
+
+    @classmethod
+    def replace(cls, world: Any, members: list[int]) -> None:
+        """This rank goes on in another world, of these members of the one before."""
+        cls.without += tuple(r for i, r in enumerate(cls.origins) if i not in members)
+        cls.origins = tuple(cls.origins[i] for i in members)
+        cls.world = world
+        cls.report.went_on(cls.without)
 
     @classmethod
     def on_error(cls, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         cls._previous(kind, error, trace)
         cls.failed = True
-        if cls.world.error is None and os.getpid() == cls._process:  # what the world raised, others know
+        if os.getpid() != cls._process:
+            return
+        if isinstance(error, WorldError):
+            cls.report.failed(error)
+        elif cls.world.error is None:
+            cls.report.raised(error)
+        if cls.world.error is None:  # what the world raised, others know
             cls.world.peers.announce(RAISED, _describe(error, trace))
 
     @classmethod
@@ -223,15 +245,19 @@ class _Exit:
         if os.getpid() != cls._process:  # a child of this rank is none
             return
         set_process_rank(_Left(world))
+        if world.error is not None:
+            cls.report.failed(world.error)
         if cls.failed or world.error is not None:
             cls._end_job(world)
         world.peers.announce(ENDED, "")
         world.close()
+        cls.report.end()
         while not world.peers.wait_for_others_to_leave(world.timeout):
             pass  # they may have much to do alone
         from mpi4py import MPI
 
-        if not (world.peers.has_failed() or MPI.Is_finalized()):  # else it would wait for those that failed
+        # it would wait for those that failed, and for those that this rank went on without
+        if not (cls.without or world.peers.has_failed() or MPI.Is_finalized()):
             world.peers.close()
             MPI.Finalize()
 

@@ -48,17 +48,14 @@ def find_missing(ranks: int, environment: Mapping[str, str] = os.environ) -> lis
 
 
 def wait_for_end(process: subprocess.Popen[bytes], folder: Path) -> int:
-    """Wait until a launcher ends, or ranks ask for the end of its job; then nothing of the job is left on this machine.
-    Returns its exit status, which is never 0 where ranks asked.
+    """Wait until a launcher ends, or ranks ask for the end of its job. Returns its exit status, which is never 0 where
+    ranks asked.
     """
-    try:
-        while (status := _poll(process)) is None:
-            if (end := _find_end(folder)) is not None and time.time() > end:
-                _end(process)
-                return process.returncode or 1
-        return status or int(_find_end(folder) is not None)
-    finally:
-        _end_leftovers(folder)
+    while (status := _poll(process)) is None:
+        if (end := _find_end(folder)) is not None and time.time() > end:
+            end_launcher(process)
+            return process.returncode or 1
+    return status or int(_find_end(folder) is not None)
 
 
 def _poll(process: subprocess.Popen[bytes]) -> int | None:
@@ -73,15 +70,16 @@ def _find_end(folder: Path) -> float | None:
     return max((float(path.read_text()) for path in folder.glob(f"{_REQUEST}*")), default=None)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    for strength in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(subprocess.TimeoutExpired):
+def end_launcher(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> None:
+    """Send a launcher a signal, which it passes on to the ranks; then stronger ones."""
+    for strength in (number, signal.SIGTERM, signal.SIGKILL):
+        with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
             process.send_signal(strength)
             process.wait(_GRACE)
             return
 
 
-def _end_leftovers(folder: Path) -> None:
+def end_leftovers(folder: Path) -> None:
     """Kill what is left of a job: launchers end ranks that they believe to be well, and forget others."""
     deadline = time.monotonic() + _LEFTOVER_SECONDS  # most are about to end
     while (left := _find_processes(folder)) and time.monotonic() < deadline:

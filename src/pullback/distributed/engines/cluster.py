@@ -16,9 +16,9 @@ import numpy as np
 
 from ...errors import RankLostError, WorldError
 from ...ops.collective.exchange import Exchange, FromRoot, Move, Nothing, Sum
-from ...ops.collective.world import Call, Finished, Started, World, caller_line, mismatch_error
+from ...ops.collective.world import CANNOT_SHRINK, Call, Finished, Started, World, caller_line, mismatch_error
 from .beside import Beside, has_free_core
-from .peers import ANSWER_SECONDS, describe_place, wait_until
+from .peers import ANSWER_SECONDS, ENDED, RAISED, describe_place, run_bounded, wait_until
 from .side_channel import SideChannel
 from .staging import Staged, copy_to_host
 from .sums import add_up_into
@@ -28,6 +28,7 @@ _DIVIDED = 1 << 15
 #: Arrays lie at multiples of this in messages, which suits every dtype. MPI counts in units of it, since it counts no
 #: further than 2^31.
 _UNIT = 64
+_NOT_TOGETHER = "shrink: the ranks that are left did not all come to it within {:g} s."
 
 
 class Lane:
@@ -174,6 +175,7 @@ class ClusterWorld(World):
         self.rank, self.size, self.timeout = everyone.rank, everyone.size, timeout
         self.local_rank, self.local_size = node.rank, node.size
         self.error: WorldError | None = None
+        self._mpi, self._everyone = mpi, everyone
         self.peers = SideChannel(mpi, everyone.Dup(), dict(node.allgather((everyone.rank, os.getpid()))))
         self.runs_beside = has_free_core(node.size)
         comms = (everyone, everyone.Dup())
@@ -218,6 +220,27 @@ class ClusterWorld(World):
 
     def close(self) -> None:
         self._beside.finish(self.timeout)
+
+    def shrink(self) -> tuple[World, list[int]]:
+        for r, (state, text) in enumerate(self.peers.states()):
+            if state in (RAISED, ENDED):
+                raise WorldError(f"shrink: rank {r} was not lost, it {state} {text}".rstrip())
+        found = run_bounded(self._make_anew, self.timeout, lambda: WorldError(_NOT_TOGETHER.format(self.timeout)))
+        self.peers.close()
+        return found
+
+    def _make_anew(self) -> tuple[World, list[int]]:
+        mpi = self._mpi
+        try:
+            self._everyone.Revoke()  # those that still wait in it leave
+            left = self._everyone.Shrink()
+        except (NotImplementedError, mpi.Exception) as problem:
+            raise WorldError(f"{CANNOT_SHRINK}\n  This MPI says: {problem}") from problem
+        left.Set_errhandler(mpi.ERRORS_RETURN)
+        members = mpi.Group.Translate_ranks(left.Get_group(), None, self._everyone.Get_group())
+        world = ClusterWorld(mpi, left, left.Split_type(mpi.COMM_TYPE_SHARED), self.timeout)
+        world.runs_beside = self.runs_beside
+        return world, list(members)
 
     def _meet_in(self, lane: Lane, call: Call, xp: Any, arrays: Sequence[Any], exchange: Exchange) -> list[Any]:
         if self.error is not None:

@@ -23,6 +23,7 @@ from .shared_slots import CHANNELS, SLOT_BYTES, SharedSlots
 from .staging import Staged, copy_to_host
 from .streaming_copy import StreamTarget
 from .sums import add_up_into, are_finite
+from .survivors import Survivors
 
 #: Bytes that go through at a time: a chunk and its copies stay in the caches of a core.
 CHUNK = 1 << 19
@@ -154,6 +155,7 @@ class NodeWorld(World):
         self.runs_beside = has_free_core(self.size)
         #: What must live as long as the memory does.
         self.owners: Any = None
+        self._memories, self._sync = memories, sync
         self._main, self._side = (Meetings(self.peers, memories, channel, timeout) for channel in range(CHANNELS))
         self._beside = Beside()
         self._side.find_line = self._beside.describe_line
@@ -229,6 +231,17 @@ class NodeWorld(World):
 
     def close(self) -> None:
         self._beside.finish(self.timeout)
+
+    def shrink(self) -> tuple[World, list[int]]:
+        with self._lock:
+            self._beside.finish(self.timeout)  # what was started has failed by now
+            members = Survivors(self.peers, self.timeout).agree()
+        self.peers.close()
+        world = NodeWorld([self._memories[r] for r in members], members.index(self.rank), self.timeout, self._sync)
+        world.peers.processes = self.peers.processes.select(members)
+        world.runs_beside, world.owners = self.runs_beside, self.owners
+        world._main.streams = world._side.streams = self._main.streams
+        return world, members
 
     def _exchange(
         self, meetings: Meetings, call: Call, xp: Any, arrays: Sequence[Any], exchange: Exchange

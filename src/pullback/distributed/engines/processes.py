@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 #: Seconds between looks.
@@ -29,6 +29,12 @@ class Processes:
             self._next_look = now + _LOOK_SECONDS
             self._gone |= {r for r, number in self._numbers.items() if process_state(number) in "ZX"}
         return self._gone
+
+    def select(self, ranks: Sequence[int]) -> Processes:
+        """Those of some ranks, which are numbered from 0 in this order. One that is gone by now is still watched."""
+        found = Processes({})
+        found._numbers = {i: self._numbers[r] for i, r in enumerate(ranks) if r in self._numbers}
+        return found
 
     def describe_end(self, rank: int) -> str:
         return f"process {self._numbers[rank]} is gone"

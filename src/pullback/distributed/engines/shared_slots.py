@@ -25,6 +25,7 @@ _WORDS = _CHANNELS + CHANNELS * _CHANNEL_WORDS
 #: The texts of a slot: what became of the rank, what it called, where it is.
 _TEXT_BYTES = 2048
 _STATE_TEXT, _CALL_TEXT, _PLACE_TEXT = range(3)
+_TEXTS = 3
 #: Bytes of a slot.
 SLOT_BYTES = 8192
 #: Seconds between looks whether one asks where this rank is.
@@ -49,6 +50,27 @@ class SharedSlots(Peers):
         self.place: Callable[[], str] = lambda: describe_place(threading.main_thread().ident or 0, 0)
         self._thread = threading.Thread(target=self._answer, name="roll call", daemon=True)
         self._thread.start()
+
+    @property
+    def tails(self) -> list[memoryview]:
+        """What lies behind the words and texts of each slot, for `survivors`."""
+        return [memory[8 * _WORDS + _TEXTS * _TEXT_BYTES : SLOT_BYTES] for memory in self._memories]
+
+    def is_gone(self, rank: int) -> bool:
+        """Whether the process of a rank is known to be no more: what it has written by then is all there will be."""
+        return rank in self.processes.find_gone()
+
+    def clear(self) -> None:
+        """Make this rank's slot as it was at first, before it meets others anew."""
+        self._mine[_TOLD] = self._mine[_LEFT] = 0
+        for word in range(_CHANNELS, _WORDS):
+            self._mine[word] = 0
+        self._mine[_STATE] = STATES.index(RUNNING)
+
+    def sync_memory(self) -> None:
+        """What was written before is seen before what is written after, and what is read after is not older."""
+        if self._sync is not None:
+            self._sync()
 
     def watch_processes(self) -> None:
         """From now on, notice when a process is gone; all ranks have started."""
@@ -90,7 +112,7 @@ class SharedSlots(Peers):
         found = []
         for r, words in enumerate(self.words):
             if words[_STATE]:
-                self._refresh()
+                self.sync_memory()
                 found.append((STATES[words[_STATE]], self._read_text(r, _STATE_TEXT)))
             elif r in gone:
                 found.append((DIED, f"({self.processes.describe_end(r)})"))
@@ -135,12 +157,8 @@ class SharedSlots(Peers):
 
     def _publish(self, word: int, value: int) -> None:
         """Write a word that says that what was written before is there."""
-        self._refresh()
+        self.sync_memory()
         self._mine[word] = value
-
-    def _refresh(self) -> None:
-        if self._sync is not None:
-            self._sync()
 
     def _answer(self) -> None:
         while not self._closed.wait(_LOOK_SECONDS):

@@ -95,6 +95,12 @@ class _ThreadRank(World):
             return Finished(self.meet(call, xp, arrays, exchange))
         return self._beside.start(lambda: side.meet(self.rank, call, xp, arrays, exchange))
 
+    def shrink(self) -> tuple[World, list[int]]:
+        raise WorldError(
+            "shrink: ranks that are threads of a process do not die apart from it.\n"
+            "  An error that one of them raised is raised by pb.distributed.run; catch it there, and run with fewer."
+        )
+
     def __repr__(self) -> str:
         return f"<rank {self.rank} of {self.size} threads>"
 

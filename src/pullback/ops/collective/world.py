@@ -12,9 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...arrays.call_site import format_line, user_line
-from ...errors import MismatchError
+from ...errors import MismatchError, WorldError
 from ...settings import current_rank
 from .exchange import Exchange
+
+#: Why a world cannot go on without a rank.
+CANNOT_SHRINK = (
+    "shrink: these ranks cannot go on without one that is lost.\n"
+    "  Start the job by pullback run --elastic, which starts it again with those that are left."
+)
 
 
 class Call(NamedTuple):
@@ -77,6 +83,10 @@ class World(ABC):
     ) -> Started:
         """`meet`, while the caller goes on if there is a core for it; the arrays must not change meanwhile."""
         return Finished(self.meet(call, xp, arrays, exchange, outs))
+
+    def shrink(self) -> tuple[World, list[int]]:
+        """A world of the ranks that are left, and which they were; all of them call it, after a rank was lost."""
+        raise WorldError(CANNOT_SHRINK)
 
     def close(self) -> None:  # noqa: B027 - most worlds hold nothing
         """Release what this rank holds, once it will come to no more collectives."""
