@@ -5,6 +5,9 @@ from .gauss_newton import (
     fisher_blocks as fisher_blocks, fisher_diagonal as fisher_diagonal, ggn_blocks as ggn_blocks,
     ggn_diagonal as ggn_diagonal,
 )
+from .kronecker import (
+    fisher_factors as fisher_factors, kfac_factors as kfac_factors, KroneckerBlock as KroneckerBlock,
+)
 from .likelihoods import (
     bernoulli as bernoulli, categorical as categorical, Likelihood as Likelihood, normal as normal, poisson as poisson,
 )

@@ -8,7 +8,7 @@ from typing import Any, final
 
 from ..arrays.spec import spec_of
 from ..ops.dispatch import shape
-from ..ops.elementwise.pointwise import exp, sigmoid, softplus, square
+from ..ops.elementwise.pointwise import exp, sigmoid, softplus, square, subtract
 from ..ops.index.selection import one_hot
 from ..ops.random.discrete import bernoulli as draw_bernoulli
 from ..ops.random.discrete import categorical as draw_categorical
@@ -39,11 +39,11 @@ class Likelihood:
     draw: Callable[[Any, Any], Any]
 
     def __call__(self, z: Any, y: Any) -> Any:
-        return self.log_partition(z) - total(z * self.statistic(y, z))
+        return subtract(self.log_partition(z), total(z * self.statistic(y, z)))
 
     def score(self, key: Any, z: Any) -> Any:
         """The gradient of the loss in z for a random y: its mean is 0 and its covariance the Fisher matrix."""
-        return grad(self.log_partition)(z) - self.draw(key, z)
+        return subtract(grad(self.log_partition)(z), self.draw(key, z))
 
 
 def _like(y: Any, z: Any) -> Any:
