@@ -204,6 +204,6 @@ def _make_block(found: Any, layout: Layout | None, wanted: Sequence[int], times:
     if not isinstance(found, tuple):
         return KroneckerBlock(one, times * total(found, axis=0, keepdims=True), whole)
     flat, mixed = found
-    return KroneckerBlock(one.astype(spec_of(flat).dtype), times * expand_dims(einsum("bkm,bkn->mn", flat, mixed), 0), whole)
-
-
+    return KroneckerBlock(
+        one.astype(spec_of(flat).dtype), times * expand_dims(einsum("bkm,bkn->mn", flat, mixed), 0), whole
+    )

@@ -162,7 +162,9 @@ def stage_pull(model: Callable[..., Any], batch: Batch) -> StagedPull:
     program = stage(flat, *batch.specs, forward.output_specs[0])
     late = _find_dependents(program, program.inputs[-1])
     leaves = tuple(make_leaf(program, o, late) for o in program.outputs[1:])
-    early, after = ({i: s for leaf in leaves for i, s in leaf.symbols(late=is_late).items()} for is_late in (False, True))
+    early, after = (
+        {i: s for leaf in leaves for i, s in leaf.symbols(late=is_late).items()} for is_late in (False, True)
+    )
     whole = replace(program, outputs=(program.outputs[0], *early.values(), *after.values()))
     programs = split_forward_backward(whole, len(batch.specs), 1 + len(early), lambda e: False)
     return StagedPull(programs, tuple(early), tuple(after), leaves)

@@ -159,6 +159,3 @@ def _safe_sqrt(x: Any) -> Any:
     """The root with derivative 0 at 0, which a gradient that vanishes has."""
     positive = greater(x, 0)
     return where(positive, sqrt(where(positive, x, 1)), 0)
-
-
-

@@ -114,7 +114,9 @@ def _contract(e: Equation, walk: Walk) -> Terms | None:
 def _make_term(args: Sequence[Any], labels: Sequence[str], result: str) -> Terms:
     """The term of an equation in which each letter is one axis; an axis of size one, which may broadcast, has none."""
     shapes = [spec_of(x).shape for x in args]
-    sizes = {c: n for label, shape in zip(labels, shapes, strict=True) for c, n in zip(label, shape, strict=True) if n != 1}
+    sizes = {
+        c: n for label, shape in zip(labels, shapes, strict=True) for c, n in zip(label, shape, strict=True) if n != 1
+    }
     left, right = (
         Operand(x, tuple(c if n != 1 else "" for c, n in zip(label, shape, strict=True)))
         for x, label, shape in zip(args, labels, shapes, strict=True)

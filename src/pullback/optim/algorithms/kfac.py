@@ -153,5 +153,3 @@ def _check_draws(loss: Any, samples: int | None, key: Any) -> None:
             "kfac: with samples= the loss is a likelihood such as pb.curvature.categorical, and key= is given, by "
             "which labels are drawn.\n  Without samples= any loss does, and nothing is drawn."
         )
-
-
