@@ -64,7 +64,7 @@ def hutchinson_diagonal(matvec: MatVec, like: Any, key: Any, samples: int = 64) 
 def _probe(what: str, matvec: MatVec, like: Any, key: Any, samples: int) -> tuple[Any, VectorLayout]:
     """v * (A v) for each of many vectors of random signs."""
     check_functions(what, matvec)
-    layout, values = VectorLayout.from_tree(like, what)
+    layout, _ = VectorLayout.from_tree(like, what)
     signs = bernoulli(0.5, (check_count(samples, f"{what}: samples"), layout.size), key=key)
     probes = astype(signs, layout.dtype) * 2 - 1
     return multiply(probes, vmap(as_vector_product(what, matvec, layout))(probes)), layout

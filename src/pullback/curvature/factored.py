@@ -16,7 +16,8 @@ from ..ops.elementwise.pointwise import multiply
 from ..ops.shape.arrange import concat
 from ..ops.shape.reshaping import astype, reshape
 from ..program.ir import Program, Symbol
-from .terms import Layout, Term, find_terms, lay_out
+from .layout import Layout, lay_out
+from .terms import Term, find_terms
 
 #: Values of a program by the ids of their symbols.
 Known = Mapping[int, Any]
@@ -29,7 +30,7 @@ class Rows(NamedTuple):
     right: Any
 
     @property
-    def count(self) -> int:
+    def row_count(self) -> int:
         """The number of rows: one for a matrix that each sample is multiplied with once."""
         return int(shape(self.left)[-2])
 

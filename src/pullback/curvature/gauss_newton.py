@@ -12,10 +12,10 @@ from ..ops.contract.einsum import einsum
 from ..ops.elementwise.pointwise import square
 from ..ops.reduce.reductions import sum as total
 from .factored import Rows
+from .layout import Layout
 from .likelihoods import Likelihood
 from .pulled import Drawn, Exact, Loss, Pulled, choose_exact, choose_for_likelihood, flatten_rows, pull_samples
 from .statistics import average
-from .terms import Layout
 
 
 @picklable
@@ -124,7 +124,7 @@ def _leaf_diagonal(x: Any, pulled: Pulled) -> Any:
     """sum_kl B_kl J_k J_l, elementwise; rows that are one product have their left side in common."""
     if not isinstance(x, Rows):
         return total(x * pulled.mix(x), axis=0)
-    if x.count == 1:
+    if x.row_count == 1:
         return Rows(square(x.left), total(x.right * pulled.mix(x.right), axis=0))
     whole = x.multiply_out()
     return total(whole * pulled.mix(whole), axis=0)

@@ -31,9 +31,9 @@ from ..ops.reduce.reductions import mean
 from ..ops.reduce.reductions import sum as total
 from ..ops.shape.reshaping import astype, expand_dims, matrix_transpose, reshape
 from .factored import Rows
+from .layout import Layout
 from .likelihoods import Likelihood
 from .pulled import Drawn, Exact, Loss, Pulled, choose_exact, choose_for_likelihood, flatten_rows, pull_samples
-from .terms import Layout
 
 #: Parameters whose gradient has no factors have their whole block up to this size, and the diagonal of it beyond.
 LARGEST_BLOCK = 512
@@ -95,7 +95,7 @@ _TINY = 1e-30
 register_tree(
     KroneckerBlock,
     lambda block: ((block.left, block.right), block.layout),
-    lambda layout, children: KroneckerBlock(*children, layout),
+    lambda layout, children: KroneckerBlock(children[0], children[1], layout),
 )
 
 

@@ -9,12 +9,14 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from ..arrays.argument_checks import check_count, check_functions
-from ..arrays.backends import namespace_on
+from ..arrays.backends import is_array, namespace_on
 from ..arrays.picklable import picklable
 from ..arrays.spec import spec_of
+from ..arrays.value import Value
 from ..errors import ArgumentError
 from ..implicit.vector_layout import VectorLayout
 from ..ops.contract.matrix_products import matmul
+from ..ops.dispatch import as_value
 from ..ops.elementwise.pointwise import abs as absolute
 from ..ops.elementwise.pointwise import equal, exp, greater, maximum, sqrt, square, where
 from ..ops.index.indexing import getitem
@@ -116,8 +118,8 @@ def _norm(v: Any) -> Any:
 
 
 class EigenPairs(NamedTuple):
-    """Eigenvalues, their eigenvectors (trees with one more axis in front), and for each the norm of A v - value v, which
-    bounds how far an eigenvalue of A is away.
+    """Eigenvalues, their eigenvectors (trees with one more axis in front), and for each the norm of A v - value v: an
+    eigenvalue of A is no further away.
     """
 
     values: Any
@@ -170,7 +172,7 @@ class Spectrum:
 
     def density(self, grid: Any, width: Any) -> Any:
         """The share of eigenvalues per unit at each number of a grid: a normal density of that width around each."""
-        grid = np.asarray(grid) if not hasattr(grid, "shape") else grid
+        grid = as_value(grid if is_array(grid) or isinstance(grid, Value) else np.asarray(grid))
         apart = (grid[:, None, None] - self.nodes) / width
         bells = exp(-square(apart) / 2) / (width * float(np.sqrt(2 * np.pi)))
         return mean(total(self.weights * bells, axis=-1), axis=-1)

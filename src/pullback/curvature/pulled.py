@@ -22,9 +22,9 @@ from ..ops.random.keys import split
 from ..ops.shape.reshaping import reshape
 from ..transforms.jacobian.functions import hessian
 from ..transforms.vectorize import vmap
+from .layout import Layout
 from .likelihoods import Likelihood
 from .staging import Batch, read_batch, stage_pull
-from .terms import Layout
 
 Loss = Callable[..., Any]
 
@@ -63,12 +63,12 @@ class Drawn(NamedTuple):
     what: str
     model: Callable[..., Any]
     likelihood: Likelihood
-    count: int
+    samples: int
     extra: tuple[Any, ...]
 
     def choose(self, z: Any, key: Any) -> tuple[Any, Any]:
-        scores = vmap(lambda k: self.likelihood.score(k, z))(split(key, self.count))
-        return scores / math.sqrt(self.count), None
+        scores = vmap(lambda k: self.likelihood.score(k, z))(split(key, self.samples))
+        return scores / math.sqrt(self.samples), None
 
 
 def choose_exact(what: str, model: Callable[..., Any], loss: Loss, targets: Any) -> Exact:

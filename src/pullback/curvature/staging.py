@@ -18,7 +18,7 @@ from ..transforms.boundary import as_array_leaf, as_differentiable, unwrap_to_le
 from ..transforms.reverse import value_and_grad, vjp
 from ..transforms.vectorize import vmap
 from .factored import Leaf, Rows, make_leaf
-from .terms import Layout
+from .layout import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def read_batch(what: str, params: Any, batch: Any) -> Batch:
     if len(sizes) != 1 or () in sizes:
         shown = ", ".join(f"batch{path} {spec_of(x)}" for path, x in zip(leaf_paths(arrangement), samples, strict=True))
         raise ShapeError(
-            f"{what}: every array of the batch has one sample for each place of its first axis, got {shown or 'none'}.\n"
+            f"{what}: arrays of the batch have one sample for each place of their first axis, got {shown or 'none'}.\n"
             "  What all samples share is closed over, or part of the parameters."
         )
     return Batch(what, values, structure, samples, arrangement, sizes.pop()[0])
@@ -98,7 +98,7 @@ def stage_gradient(f: Callable[..., Any], batch: Batch) -> StagedGradient:
 
     def flat(*symbols: Any) -> list[Any]:
         params, sample = batch.as_params(symbols[:count]), unflatten(batch.samples_structure, symbols[count:])
-        value, grads = value_and_grad(f)(params, *sample)
+        value, grads = value_and_grad(f)(params, *sample) if count else (f(params, *sample), ())
         return [unwrap_to_level(x, symbols[0].scope) for x in (value, *flatten(grads)[0])]
 
     program = stage(flat, *batch.specs)
@@ -156,6 +156,8 @@ def stage_pull(model: Callable[..., Any], batch: Batch) -> StagedPull:
 
     def flat(*symbols: Any) -> list[Any]:
         *values, bar = symbols
+        if not count:
+            return run(forward, values)
         out, pull = vjp(lambda *params: run(forward, [*params, *values[count:]])[0], *values[:count])
         return [unwrap_to_level(x, bar.scope) for x in (out, *pull(bar))]
 

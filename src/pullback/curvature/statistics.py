@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..arrays.argument_checks import check_functions
 from ..arrays.picklable import picklable
 from ..ops.contract.einsum import einsum
-from ..ops.dispatch import ndim, shape
+from ..ops.dispatch import shape
 from ..ops.elementwise.pointwise import greater, maximum, sqrt, square, where
 from ..ops.reduce.reductions import mean
 from ..ops.reduce.reductions import sum as total
-from ..ops.shape.reshaping import reshape
 from ..transforms.reverse import grad
 from ..transforms.vectorize import vmap
 from .factored import Rows
-from .staging import Batch, StagedGradient, read_batch, stage_gradient
-from .terms import Layout
+from .layout import Layout
+from .staging import StagedGradient, read_batch, stage_gradient
 
 
 class GradientStatistics(NamedTuple):
@@ -47,10 +47,12 @@ def per_sample_grad(f: Callable[..., Any]) -> Callable[..., Any]:
     check_functions("per_sample_grad", f)
 
     def gradients(params: Any, *batch: Any) -> Any:
-        size = read_batch("per_sample_grad", params, batch).size
-        return vmap(grad(f), (None, *(0 for _ in batch)), axis_size=size)(params, *batch)
+        call = read_batch("per_sample_grad", params, batch)
+        if not call.params:
+            return call.as_params(())
+        return vmap(grad(f), (None, *(0 for _ in batch)), axis_size=call.size)(params, *batch)
 
-    return functools.update_wrapper(gradients, f) if hasattr(f, "__name__") else gradients
+    return gradients
 
 
 @picklable
@@ -111,7 +113,7 @@ def square_elements(gradient: Any) -> Any:
     """The squares of a gradient's elements: those of its factors, where each is one product."""
     if not isinstance(gradient, Rows):
         return square(gradient)
-    if gradient.count == 1:
+    if gradient.row_count == 1:
         return Rows(square(gradient.left), square(gradient.right))
     return square(gradient.multiply_out())
 
@@ -133,13 +135,13 @@ def _to_array(matrices: Any, layout: Layout | None) -> Any:
 
 def _squared_norm(grads: Sequence[Any]) -> Any:
     """The sum of squares of all elements, of one sample."""
-    return sum((_sum_squares(g) for g in grads), start=0.0)
+    return sum((_sum_squares(g) for g in grads), start=np.zeros(()) if not grads else 0)
 
 
 def _sum_squares(gradient: Any) -> Any:
     if not isinstance(gradient, Rows):
         return total(square(gradient))
-    if gradient.count == 1:
+    if gradient.row_count == 1:
         left, right = (total(square(side), axis=(-2, -1)) for side in gradient)
         return total(left * right)
     if not _is_gram_cheaper(gradient):
@@ -151,7 +153,7 @@ def _sum_squares(gradient: Any) -> Any:
 
 def _is_gram_cheaper(rows: Rows) -> bool:
     """Two matrices of scalar products between rows, or one product of both sides."""
-    r, m, n = rows.count, shape(rows.left)[-1], shape(rows.right)[-1]
+    r, m, n = rows.row_count, shape(rows.left)[-1], shape(rows.right)[-1]
     return r * (m + n) < m * n
 
 
