@@ -307,6 +307,61 @@ def test_under_vmap_and_jvp_over_parameters():
     np.testing.assert_allclose(along, (ahead - behind) / 2e-5, rtol=1e-7)
 
 
+def captured_norms(w, x, y, c):
+    return C.per_sample_norms(lambda w, x: pb.sum(pb.tanh(x @ w) * c))(w, x)
+
+
+def captured_diagonal(w, x, y, c):
+    return C.ggn_diagonal(lambda w, x: pb.tanh(x @ w) * c, C.normal)(w, x, y)
+
+
+def captured_factor(w, x, y, c):
+    return C.kfac_factors(lambda w, x: pb.tanh(x @ w) * c, C.normal)(w, x, y).right
+
+
+@pytest.mark.parametrize("f", [captured_norms, captured_diagonal, captured_factor])
+def test_values_of_transforms_may_be_captured(f):
+    """A function of one sample closes over a value that is traced, batched or differentiated around it."""
+    w, x, y, c = rng.normal(size=(4, 3)), rng.normal(size=(5, 4)), rng.normal(size=(5, 3)), rng.normal(size=3)
+    wanted = f(w, x, y, c)
+    np.testing.assert_allclose(pb.jit(f)(w, x, y, c), wanted, **TIGHT)
+    for run in (lambda g: g, pb.jit):
+        both = run(pb.vmap(lambda c: f(w, x, y, c)))(np.stack([c, 2 * c]))
+        np.testing.assert_allclose(both, [wanted, f(w, x, y, 2 * c)], **TIGHT)
+        slope = run(pb.grad(lambda c: pb.sum(f(w, x, y, c))))(c)
+        step = 1e-5 * np.array([1.0, 2.0, 3.0])
+        ahead, behind = (np.sum(f(w, x, y, c + s * step)) for s in (0.5, -0.5))
+        np.testing.assert_allclose(slope @ step, ahead - behind, rtol=1e-6, atol=1e-12)
+
+
+def test_loops_keys_and_networks_of_attention():
+    def recurrent(w, x):
+        return pb.sum(pb.scan(lambda h, v: (pb.tanh(h @ w + v), h), np.zeros(3), x)[0])
+
+    w, x = rng.normal(size=(3, 3)), rng.normal(size=(4, 6, 3))
+    wanted = np.linalg.norm(sample_gradients(recurrent, w, x), axis=1)
+    np.testing.assert_allclose(C.per_sample_norms(recurrent)(w, x), wanted, **TIGHT)
+
+    def dropped(w, x, key):
+        return pb.sum(pb.nn.dropout(x @ w, 0.5, key=key) ** 2)
+
+    keys = pb.random.split(pb.random.key(0), 4)
+    wanted = np.linalg.norm(sample_gradients(dropped, w, x, keys), axis=1)
+    np.testing.assert_allclose(C.per_sample_norms(dropped)(w, x, keys), wanted, **TIGHT)
+
+    params = pb.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, key=pb.random.key(0)).arrays()
+    x = rng.normal(size=(3, 5, 8)).astype("float32")
+
+    def encoded(net, x):
+        return pb.sum(pb.tanh(net(x[None])))
+
+    leaves = stage_gradient(encoded, read_batch("test", params, (x,))).leaves
+    matrices = [p.ndim == 2 for p in pb.tree.leaves(params)]
+    assert [leaf.layout is not None for leaf in leaves] == matrices
+    wanted = np.linalg.norm(sample_gradients(encoded, params, x), axis=1)
+    np.testing.assert_allclose(C.per_sample_norms(encoded)(params, x), wanted, rtol=1e-4)
+
+
 def test_no_parameters_and_vanishing_gradients():
     x = rng.normal(size=(3, 2))
     np.testing.assert_array_equal(C.per_sample_norms(lambda p, x: pb.sum(x))({}, x), np.zeros(3))
