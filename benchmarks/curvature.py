@@ -60,7 +60,8 @@ def backpack_network(params, x, y):
         layers += [layer, torch.nn.Tanh()]
     torch.set_num_threads(1)
     net, error = extend(torch.nn.Sequential(*layers[:-1])), extend(torch.nn.CrossEntropyLoss())
-    return net, lambda: error(net(torch.tensor(x)), torch.tensor(y))
+    inputs, labels = torch.tensor(x), torch.tensor(y)
+    return net, lambda: error(net(inputs), labels)
 
 
 def backpack(name, read):
