@@ -209,6 +209,7 @@ NO_FEATURES = {
     "Policy": "autocast for modules (tests/test_autocast.py)",
     "Spec": "a shape and a dtype",
     "amp": "a namespace of tools; what they do rests on autocast, which is in the matrix",
+    "curvature": "a namespace of functions made of grad, vjp, vmap and programs; tests/test_curvature.py composes them",
     "asarray": "makes a value",
     "certify": "runs all transforms on a function itself, in minutes; gradcheck stands for it here",
     "cuda": "facts about GPUs; on one, the tests of the GPU run",

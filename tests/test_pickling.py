@@ -183,7 +183,12 @@ GIVEN = {
     "adadelta": (),
     "lbfgs": (1.0, 5, False),
 }
-SKIPPED = {"natural_gradient", "multi_transform", "reduce_on_plateau"}  # given functions and more than gradients, below
+SKIPPED = {
+    "natural_gradient",
+    "kfac",
+    "multi_transform",
+    "reduce_on_plateau",
+}  # given functions and more than gradients, below
 MAKERS = {
     name: f
     for name in pb.optim.__all__

@@ -56,6 +56,7 @@ PAGES = {
     "optim": ("Optimizers: pb.optim", r"Optim: (algorithms|stateful)"),
     "optim-rules": ("Optimizers: rules around rules", r"Optim: (?!schedules).*"),
     "optim-schedules": ("Learning rate schedules: pb.optim.schedules", r"Optim: schedules|Optim"),
+    "curvature": ("Curvature and gradients of samples: pb.curvature", r"Curvature"),
     "cuda": ("GPUs: pb.cuda", r"Cuda"),
     "errors": ("Errors", r"Errors"),
     "tools": ("Saving, tools, interoperability", r".*"),
@@ -66,7 +67,7 @@ PAGES = {
 TITLES = {
     "contract": "Products", "functions": "Other functions", "reduce": "Reductions", "index": "Indexing",
     "order": "Sorting", "window": "Windows", "shape": "Shapes", "Linalg": "Functions", "Fft": "Functions",
-    "Cuda": "Functions", "Amp": "Functions", "Nn": "Policies", "autocast": "Autocast",
+    "Cuda": "Functions", "Curvature": "Functions", "Amp": "Functions", "Nn": "Policies", "autocast": "Autocast",
     "Optim": "Types", "Interop": "Interoperability", "dtype_info": "About dtypes",
 }  # fmt: skip
 #: Folders of the pages of names, by whether they begin with a capital letter: `nn.Fold` and `nn.fold` differ in case
@@ -167,7 +168,7 @@ def section(name: str, thing: Any) -> str:
         return "Checkpoint"
     if isinstance(thing, float) or thing is None:
         return "Constants"
-    if space in ("random", "special", "memory", "fft", "linalg", "cuda", "amp", "distributed"):
+    if space in ("random", "special", "memory", "fft", "linalg", "cuda", "amp", "distributed", "curvature"):
         return space.capitalize()
     if not hasattr(thing, "__module__"):
         raise ExtensionError(f"{name} is public, but the reference does not know how to document {type(thing)}.")

@@ -15,7 +15,7 @@ from .public_names import stub_names
 #: Where a name is looked for that is in no table, the first first.
 SPACES = (
     "", "nn", "optim", "random", "linalg", "special", "fft", "tree", "data", "debug", "nn.init", "optim.schedules",
-    "interop.scipy", "tools", "memory", "implicit", "amp",
+    "interop.scipy", "curvature", "tools", "memory", "implicit", "amp",
 )  # fmt: skip
 _SUBJECTS = {
     "Tensor": "a tensor", "Module": "a module", "Optimizer": "an optimizer", "GradientTape": "a tape",

@@ -7,6 +7,7 @@ from .algorithms.adagrad import adadelta as adadelta, adagrad as adagrad, rmspro
 from .algorithms.adam import (
     adam as adam, adamax as adamax, adamw as adamw, nadam as nadam, radam as radam, scale_by_adam as scale_by_adam,
 )
+from .algorithms.kfac import kfac as kfac
 from .algorithms.layerwise import lamb as lamb, lars as lars, scale_by_trust_ratio as scale_by_trust_ratio
 from .algorithms.lbfgs import lbfgs as lbfgs
 from .algorithms.momentum import lion as lion, rprop as rprop, sgd as sgd, trace as trace

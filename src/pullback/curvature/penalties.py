@@ -1,0 +1,74 @@
+"""Norms of gradients as something to minimize: `grad_norm` and `gradient_penalty`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..arrays.argument_checks import check_functions
+from ..arrays.picklable import picklable
+from ..arrays.spec import spec_of
+from ..errors import ArgumentError
+from ..implicit.vector_layout import VectorLayout
+from ..ops.dispatch import shape
+from ..ops.elementwise.pointwise import equal, sqrt, where
+from ..ops.random.samplers import uniform
+from ..ops.reduce.reductions import mean
+from ..ops.reduce.reductions import sum as total
+from ..transforms.reverse import grad
+from ..transforms.vectorize import vmap
+
+
+@picklable
+def grad_norm(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The norm of the gradient of a scalar function by its first argument, a tree: `grad_norm(f)(x, *args)`. Where the
+    gradient vanishes, its own derivative is 0.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.curvature.grad_norm(lambda x: pb.sum(x * x) / 2)(np.array([3.0, 4.0]))
+    array(5.)
+    """
+    check_functions("grad_norm", f)
+
+    def norm(x: Any, *args: Any) -> Any:
+        layout, _ = VectorLayout.from_tree(x, "grad_norm")
+        return safe_norm(layout.to_vector(grad(f)(x, *args), "grad_norm"))
+
+    return norm
+
+
+def safe_norm(v: Any) -> Any:
+    """The root of the sum of squares, with derivative 0 at 0."""
+    squares = total(v * v)
+    is_zero = equal(squares, 0)
+    return where(is_zero, 0, sqrt(where(is_zero, 1, squares)))
+
+
+@picklable
+def gradient_penalty(
+    f: Callable[..., Any], x: Any, *args: Any, target: Any = 1.0, toward: Any = None, key: Any = None
+) -> Any:
+    """The mean over samples of (norm of the gradient of `f(x, *args)` by x - target)^2, for samples along the first
+    axis of x, where f takes one sample and returns a number: added to the loss of a critic f, it keeps f from being
+    steep (Gulrajani et al., 2017). With `toward`, an array like x, and a key, gradients are taken at random points
+    between both. It can be differentiated by whatever f depends on.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.curvature.gradient_penalty(lambda x, w: pb.sum(w * x), np.ones((4, 2)), np.array([3.0, 4.0]))
+    array(16.)
+    """
+    check_functions("gradient_penalty", f)
+    if (toward is None) != (key is None):
+        raise ArgumentError(
+            "gradient_penalty: random points between x and toward= are drawn by key=: give both or none."
+        )
+    if toward is not None:
+        x = _between(x, toward, key)
+    norms = vmap(lambda one: grad_norm(f)(one, *args))(x)
+    return mean((norms - target) ** 2)
+
+
+def _between(x: Any, y: Any, key: Any) -> Any:
+    """Points of the segments between samples of both, one for each."""
+    from_y = uniform(size=(shape(x)[0], *(1,) * (len(shape(x)) - 1)), key=key, dtype=spec_of(x).dtype)
+    return x + from_y * (y - x)
