@@ -30,6 +30,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _ndarray = np.ndarray
 _LOG = logging.getLogger("pullback")
+#: In the context of forms whose equations have origins.
+LOCATED = "located"
 #: The most compiled forms cached for one kind of arguments (a network in training and not), and kinds of arguments.
 _VARIANTS, _KINDS = 8, 256
 
@@ -237,7 +239,7 @@ class Jitted(Generic[P, R]):
             specs,
             ambient_memory_limit(),
             matmul_precision_on(specs),
-            context_key(modes()),
+            (LOCATED, context_key(mode)) if (mode := modes()).locates else context_key(mode),
         )
         _CALLED.add(self)
         known = self.entries.get(key, [])

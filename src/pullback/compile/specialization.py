@@ -312,7 +312,7 @@ class Specialization:
             if keep or shared or id(array) in taken or not getattr(array.flags, "writeable", True):
                 arrays[number] = array.copy()
             taken.add(id(arrays[number]))
-        call = ProgramCall(f"jit {self.name}", arrays, lambda: self.code.workspace)
+        call = ProgramCall(f"jit {self.name}", arrays, lambda: self.code.workspace, self)
         return installed().run_program(call, functools.partial(self._run_code, arrays))
 
     def _run_code(self, arrays: list[Any]) -> list[Any]:

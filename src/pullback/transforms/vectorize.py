@@ -22,6 +22,7 @@ from ..ops.axes import normalize_axis
 from ..ops.dispatch import run
 from ..ops.op import Op
 from ..ops.shape.reshaping import broadcast_to, moveaxis
+from ..settings import PLAIN, installed, modes
 from .boundary import as_array_leaf, owned_copy, unwrap_to_level
 
 P = ParamSpec("P")
@@ -91,8 +92,10 @@ class Batched(Value):
         else:
             out, axis = op.batch(op, scope.size, values, axes, static)
         if type(out) is tuple:
-            return tuple(Batched(x, a, scope, op.name) for x, a in zip(out, axis, strict=True))
-        return Batched(out, axis, scope, op.name)
+            made = tuple(Batched(x, a, scope, op.name) for x, a in zip(out, axis, strict=True))
+            return made if modes() is PLAIN else _tell_batched(made)
+        one = Batched(out, axis, scope, op.name)
+        return one if modes() is PLAIN else _tell_batched((one,))[0]
 
     @property
     def is_tracked(self) -> bool:
@@ -122,6 +125,13 @@ class Batched(Value):
 
     def __repr__(self) -> str:
         return f"batched({self.spec}, {self.scope.size} of them)"
+
+
+def _tell_batched(made: tuple[Batched, ...]) -> tuple[Batched, ...]:
+    """The results of an op, after instruments have seen them."""
+    for value in made:
+        installed().batched(value)
+    return made
 
 
 def batch_scope(size: int) -> Scope:
