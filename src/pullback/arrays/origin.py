@@ -21,12 +21,14 @@ class Origin(tuple[CodeType, int]):
 
     rules: tuple[str, ...]
     places: tuple[str, ...]
+    #: Of a result that has a value for each element of a `vmap`: the axis of the elements, by the level of the `vmap`.
+    batches: dict[int, int]
 
     def __new__(
         cls, code: CodeType, lasti: int, rules: tuple[str, ...] = (), places: tuple[str, ...] = ()
     ) -> Origin:  # fmt: skip
         made = tuple.__new__(cls, (code, lasti))
-        made.rules, made.places = rules, places
+        made.rules, made.places, made.batches = rules, places, {}
         return made
 
     @property
@@ -36,7 +38,9 @@ class Origin(tuple[CodeType, int]):
 
     def inside(self, *places: str) -> Origin:
         """The same line inside of further loops or programs."""
-        return Origin(*self, self.rules, (*places, *(p for p in self.places if p not in places)))
+        found = Origin(*self, self.rules, (*places, *(p for p in self.places if p not in places)))
+        found.batches = self.batches
+        return found
 
 
 class Trail:

@@ -1,6 +1,7 @@
-"""Tools: drawings of programs, gradient reports, gradient checks, certification, memory profiles."""
+"""Tools: drawings of programs, gradient reports, gradient checks, certification, memory profiles, debugging numbers."""
 
 from .drawing import draw
+from .find_nan import NanReport, find_nan
 from .gradients import GradientReport, gradient_report
 
-__all__ = ["GradientReport", "draw", "gradient_report"]
+__all__ = ["GradientReport", "NanReport", "draw", "find_nan", "gradient_report"]
