@@ -32,7 +32,7 @@ def both_ways(f):
         (lambda x: (x - x) / (x - 1.0), [2.0, 1.0], "divide", "nan", (1,)),
         (lambda x: pb.exp(x) - pb.exp(2 * x), [1.0, 1000.0], "exp", "inf", (1,)),
         (lambda x: pb.astype(x, pb.float16) * 0, [1.0, 1e6], "astype", "inf", (1,)),
-        (lambda x: pb.linalg.norm(pb.arccos(x)), [0.5, 2.0], "arccos", "nan", (1,)),
+        (lambda x: pb.linalg.norm(pb.arccos(x)), [0.5, 2.0], "acos", "nan", (1,)),
     ],
 )
 def test_the_first_op_is_named(f, x, op, kind, index, compiled):
@@ -157,7 +157,7 @@ def test_the_iteration_of_a_solver():
     def solve(a, x0=None):
         # from 2.0: the second step leaves the domain of sqrt
         return pb.fixed_point(lambda x, a: pb.sqrt(3.0 - x * x) - a, np.array([2.0]) if x0 is None else x0, a,
-                              solver=pb.Picard(), max_steps=20)  # fmt: skip
+                              solver=pb.implicit.Picard(), max_steps=20)  # fmt: skip
 
     start = np.array([1.7])
     # the same by hand: the iterate whose root is NaN
@@ -216,34 +216,29 @@ class Net(pb.nn.Module):
 
 
 def test_the_layer_of_a_module_and_the_path_of_a_parameter():
-    net = Net()
+    net, x = Net(), np.full((2, 3), 0.5, np.float32)
+    call = lambda net, x: net(x)  # noqa: E731
     with pb.no_grad():
-        net.layers[1].weight *= 1e38
-        net.layers[1].weight *= 5.0
-    assert np.isfinite(net.layers[1].weight.numpy()).all()
-    x = np.full((2, 3), 0.5, np.float32)
-    huge = lambda net, x: net(x) * 1.0  # noqa: E731
-    report = find_nan(huge, net, x * np.float32(100))
-    if report.first is not None:
-        assert report.first.places == ("Net at 'layers.1', a Linear",)
+        net.layers[0].weight.fill_(1e38)
+        net.layers[1].weight.fill_(1e38)
+    for f in (call, pb.jit(call)):
+        first = find_nan(f, net, x).first
+        assert first.places == ("Net at 'layers.1', a Linear",)
+        assert (first.op, first.kind) == ("matmul", "inf")
+        first = find_nan(pb.grad(lambda net, x: pb.sum(f(net, x * 1e-30))), net, x).first
+        assert first.places == ("Net at 'layers.0', a Linear",)
+        assert first.rules
     with pb.no_grad():
-        net.layers[1].weight *= 1e30
-    for f in (huge, pb.jit(huge)):
+        net.layers[1].weight.fill_(np.inf)
+    for f in (call, pb.jit(call)):
         report = find_nan(f, net, x)
         assert report.arguments == {"[0].layers[1].weight": "inf"}
-    with pb.no_grad():
-        net.layers[1].weight.fill_(1e38)
-        net.layers[0].weight.fill_(1e38)
-    for f in (huge, pb.jit(huge)):
-        first = find_nan(f, net, x).first
-        assert first.places == ("Net at 'layers.1', a Linear",), str(first)
-        assert first.kind == "inf"
 
 
 def test_checkpoints_random_draws_and_threads():
     def f(x):
         y = pb.checkpoint(lambda x: pb.sqrt(x) * 2.0)(x)
-        noise = pb.random.normal(pb.random.key(3), (2,))
+        noise = pb.random.normal(size=2, key=pb.random.key(3))
         return pb.sum(y + noise)
 
     report = find_nan(pb.grad(f), np.array([4.0, 0.0]))
@@ -300,7 +295,9 @@ def plant_nan(monkeypatch, word):
                 for line in step.lines:
                     if line.kind == "apply" and line.label == word:
                         plain = line.kernel
-                        line.kernel = lambda k, x, plain=plain: k.select(k.less(x, k.number(2.0)), plain(k, x), k.number(np.nan))
+                        line.kernel = lambda k, x, plain=plain: k.select(
+                            k.less(x, k.constant(2.0)), plain(k, x), k.constant(np.nan)
+                        )
 
     monkeypatch.setattr(pipeline, "STEPS", (lower, *wanted[1:]))
 
