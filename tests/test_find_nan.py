@@ -232,7 +232,7 @@ def test_the_layer_of_a_module_and_the_path_of_a_parameter():
         net.layers[1].weight.fill_(np.inf)
     for f in (call, pb.jit(call)):
         report = find_nan(f, net, x)
-        assert report.arguments == {"[0].layers[1].weight": "inf"}
+        assert report.arguments == {"[0][layers.1].weight": "inf"}
 
 
 def test_checkpoints_random_draws_and_threads():

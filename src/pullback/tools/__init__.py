@@ -1,7 +1,8 @@
 """Tools: drawings of programs, gradient reports, gradient checks, certification, memory profiles, debugging numbers."""
 
+from .compare import Comparison, compare
 from .drawing import draw
 from .find_nan import NanReport, find_nan
 from .gradients import GradientReport, gradient_report
 
-__all__ = ["GradientReport", "NanReport", "draw", "find_nan", "gradient_report"]
+__all__ = ["Comparison", "GradientReport", "NanReport", "compare", "draw", "find_nan", "gradient_report"]

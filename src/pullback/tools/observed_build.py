@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import to_host
+from ..compile.specialization import Specialization
 from ..compile.stage.captures import as_native_contiguous
 from ..compile.target import Options, Runner
 from ..compile.targets import make_runner
@@ -41,6 +42,11 @@ class Observation:
     def read(self, x: Any) -> Any:
         """The value of an argument of an equation; None if it was not observed."""
         return self.values.get(id(x)) if isinstance(x, Symbol) else x
+
+
+def options_of(form: Specialization) -> Options:
+    """How a checked build of a compiled form is compiled: as the form, but it overwrites nothing."""
+    return Options(fast=form.fast, deterministic=form.deterministic)
 
 
 def run_compiled(

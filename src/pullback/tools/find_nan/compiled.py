@@ -17,7 +17,7 @@ from ...ops.forms import Flow
 from ...program.ir import Equation, Program, Symbol
 from ...program.passes import expand_equation
 from ...settings import override_modes
-from ..observed_build import Observation, observe, observe_once, run_compiled
+from ..observed_build import Observation, observe, observe_once, options_of, run_compiled
 from .classify import is_finite
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def search_program(watch: NanWatch, call: ProgramCall, below: Callable[[], Any])
     form = call.form
     if form is None:
         return below()
-    options = Options(fast=form.fast, deterministic=form.deterministic)
+    options = options_of(form)
     program: Program = form.staged
     line = find_origin(sys._getframe(1))
     if program.effects.runs_once:  # the checked build runs in place of the program, since only one of them may
