@@ -70,7 +70,11 @@ def test_float64_constants_are_found_at_their_line(compiled):
         item = the(advise(pb.jit(f) if compiled else f, X), "float64")
         assert has_times(item)
         assert line in item.where
-    for f in (lambda x: pb.sum(x * 0.5), lambda x: pb.sum(x * np.float32(0.5)), lambda x: pb.sum(pb.astype(x, "float64"))):
+    for f in (
+        lambda x: pb.sum(x * 0.5),
+        lambda x: pb.sum(x * np.float32(0.5)),
+        lambda x: pb.sum(pb.astype(x, "float64")),
+    ):
         assert "float64" not in topics(advise(pb.jit(f), X))
     assert "float64" not in topics(advise(pb.jit(of_number), X.astype(np.float64)))
 

@@ -134,7 +134,9 @@ def test_random_draws_checkpoints_and_modules():
         return pb.sum(y**2)
 
     assert compare(pb.grad(draw), pb.jit(pb.grad(draw)), X)
-    net = pb.nn.Sequential(pb.nn.Linear(6, 4, key=pb.random.key(0)), pb.nn.Tanh(), pb.nn.Linear(4, 1, key=pb.random.key(1)))
+    net = pb.nn.Sequential(
+        pb.nn.Linear(6, 4, key=pb.random.key(0)), pb.nn.Tanh(), pb.nn.Linear(4, 1, key=pb.random.key(1))
+    )
     call = lambda net, x: net(x)  # noqa: E731
     assert compare(call, pb.jit(call), net, X.astype(np.float32))
 

@@ -49,9 +49,7 @@ def options_of(form: Specialization) -> Options:
     return Options(fast=form.fast, deterministic=form.deterministic)
 
 
-def run_compiled(
-    program: Program, arrays: Sequence[Any], options: Options, more: Sequence[Symbol] = ()
-) -> list[Any]:
+def run_compiled(program: Program, arrays: Sequence[Any], options: Options, more: Sequence[Symbol] = ()) -> list[Any]:
     """The outputs of a program, and `more` of its values, compiled; it overwrites no argument. A build is kept with the
     program, which may be the body of a loop and run many times.
     """

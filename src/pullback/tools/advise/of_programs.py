@@ -1,4 +1,4 @@
-"""Advice on the program of a function: what NumPy executes, constants of float64, recomputation, copies, long traces."""
+"""Advice on the program of a function: what NumPy executes, float64 constants, recomputation, copies, long traces."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ...compile.target import Options, Runner
 from ...compile.targets import make_runner
 from ...ops.dispatch import compute
 from ...ops.forms import Recompute
-from ...program.ir import Equation, Program, Symbol
+from ...program.ir import Equation, Program
 from ...program.passes import optimize
 from ...program.run import run
 from ...program.stage import stage
@@ -79,10 +79,9 @@ def advise_fallbacks(subject: Subject) -> Iterator[Advice]:
     if steps is None:
         yield Advice("fallback", f"no native code: {form.code.why_fallback}", "", subject.where)
         return
-    makers = {id(s): e for e in form.graph.equations for s in e.results}
     hosts: dict[tuple[str, str], list[Equation | None]] = {}
     for host in (s for s in steps.steps if isinstance(s, Host) and s.routine is None):
-        e = next((makers[id(s)] for s in _symbols_of(steps, host) if id(s) in makers), None)
+        e = _equation_of(form.graph, steps, host)
         hosts.setdefault((host.name, "" if e is None else line_of(e)), []).append(e)
     for (name, line), found in hosts.items():
         took = "" if found[0] is None or arrays is None else _time_equation(subject, found[0], arrays)
@@ -97,10 +96,13 @@ def plan_steps(form: Specialization) -> Steps | None:
     return None if c is None else plan_program(form.graph, c.target, c.options).fused
 
 
-def _symbols_of(steps: Steps, step: Step) -> list[Symbol]:
-    """The values that a step computes."""
+def _equation_of(program: Program, steps: Steps, step: Step) -> Equation | None:
+    """The equation whose result a step writes; of a copy to a result, the one that made it."""
+    makers = {id(s): e for e in program.equations for s in e.results}
     written = set(map(id, step.writes()))
-    return [symbol for symbol, layout in steps.places if id(layout.buffer) in written]
+    symbols = [symbol for symbol, layout in steps.places if id(layout.buffer) in written]
+    symbols += [o for o, b in zip(program.outputs, steps.outputs, strict=True) if id(b) in written]
+    return next((makers[id(s)] for s in symbols if id(s) in makers), None)
 
 
 def _time_equation(subject: Subject, e: Equation, arrays: Sequence[Any]) -> str:
@@ -120,17 +122,17 @@ def advise_constants(subject: Subject) -> Iterator[Advice]:
     form, arrays = subject.form, arrays_of(subject)
     if form is None or arrays is None:
         return
-    known = {id(s) for s in form.staged.inputs[: len(form.staged.inputs) - len(form.captured)]}
+    count = len(form.staged.inputs) - len(form.captured)
+    computed = {id(s) for s in form.staged.inputs[:count]}
     for e in form.staged.equations:
         doubles = [a for a in e.args if _is_double(a)]
-        if doubles and any(_is_single(a) for a in e.args) and not any(id(a) in known for a in doubles):
-            if not any(isinstance(a, Symbol) and id(a) not in map(id, form.staged.inputs) for a in doubles):
-                changed, given = _with_single_constants(form.staged, arrays, len(known))
-                what = f"{e.op.name} of float32 and a float64 constant is float64, and so is what follows"
-                change = "make the constant float32, or a Python number"
-                yield _try_program(subject, "float64", what, change, line_of(e), changed, given)
-                return
-        known |= {id(s) for s in e.results}
+        if any(id(a) not in computed for a in doubles) and any(_is_single(a) for a in e.args):
+            changed, given = _with_single_constants(form.staged, arrays, count)
+            what = f"{e.op.name} of float32 and a float64 constant is float64, and so is what follows"
+            change = "make the constant float32, or a Python number"
+            yield _try_program(subject, "float64", what, change, line_of(e), changed, given)
+            return
+        computed |= {id(s) for s in e.results}
 
 
 def _is_double(x: Any) -> bool:
@@ -196,10 +198,9 @@ def advise_copies(subject: Subject) -> Iterator[Advice]:
     fused = None if form is None else plan_steps(form)
     if form is None or fused is None:
         return
-    makers = {id(s): e for e in form.graph.equations for s in e.results}
     for step, runs, moved in step_summaries(fused):
         if runs == "copy" and moved >= _LARGE:
-            e = next((makers[id(s)] for s in _symbols_of(fused, step) if id(s) in makers), None)
+            e = _equation_of(form.graph, fused, step)
             name = "an array" if e is None else f"the result of {e.op.name}"
             yield Advice(
                 "layout", f"{name} is copied: {format_bytes(moved)} moved", "keep axes in the order they are used in",
@@ -220,9 +221,7 @@ def advise_long_traces(subject: Subject) -> Iterator[Advice]:
     if by_line.get(worst, 0) >= _MANY and worst:
         _ = form.code  # compiled, so that the time is that of both
         what = f"{len(form.staged.equations)} equations, one line {by_line[worst]} times; traced and compiled in "
-        yield Advice(
-            "trace", what + format_seconds(form.seconds), "pb.scan or pb.fori_loop traces one round", worst
-        )
+        yield Advice("trace", what + format_seconds(form.seconds), "pb.scan or pb.fori_loop traces one round", worst)
 
 
 PROBES: tuple[Callable[[Subject], Iterator[Advice]], ...] = (

@@ -45,8 +45,9 @@ class Subject:
         self.f, self.args, self.kwargs, self.seconds = f, tuple(args), kwargs, seconds
         self.why_not_traced = ""
         #: Of a compiled function: the kinds of arguments it was traced for, and how often, before anything is tried.
-        self.kinds, self.traces = (list(f.entries), f.traces) if isinstance(f, Jitted) else ([], 0)
-        self.spent = sum(form.seconds for forms in f.entries.values() for form in forms) if self.kinds else 0.0
+        entries, self.traces = (f.entries, f.traces) if isinstance(f, Jitted) else ({}, 0)
+        self.kinds = list(entries)
+        self.spent = sum(form.seconds for forms in entries.values() for form in forms)
         if (form := self.form) is not None:
             for e in form.staged.equations:
                 if e.effects.runs_once:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,8 @@ from ...arrays.spec import is_inexact
 from ...ops.dtype_info import finfo
 
 
-class Apart(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Apart:
     """The largest difference of two arrays, relative to the largest number among them, the element that exceeds the
     tolerance by most, and both values there.
     """

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ...arrays.backends import is_array
 from ...arrays.origin import Origin
 from ...compile.target import Options
-from ...ops.forms import Flow
 from ...program.ir import Equation, Program, Symbol
 from ...program.run import run
 from ...settings import override_modes, override_native
+from ..inner_programs import programs_inside
 from ..observed_build import Observation, observe, run_compiled
 from .difference import Tolerance, measure
 from .run_log import RunLog, Step
@@ -59,48 +58,14 @@ class ProgramPair:
         """The first equation that differs in the programs of a loop or a branch, each round on the arguments that
         native code had in it.
         """
-        if not isinstance(e.op.form, Flow) or any(x is None for x in args):
+        if any(x is None for x in args):
             return None
-        for program, given, place in _INSIDE[e.op.form.kind](self, e, list(args)):
+        for program, given, place in programs_inside(e, args, self.options):
             seen = observe(program, given, self.options, run_compiled(program, given, self.options))
             found = self.find(program, run_on_numpy(program, given)[0], seen, *places, place)
             if found is not None:
                 return found
         return None
-
-    def _rounds_of_iterate(self, e: Equation, args: list[Any]) -> Iterator[tuple[Program, list[Any], str]]:
-        body, carries = e.static["body"], e.static["carries"]
-        held = carries + e.static["constants"]
-        carry, constants, xs = args[:carries], args[carries:held], args[held:]
-        for i in range(e.static["length"])[:: -1 if e.static["reverse"] else 1]:
-            given = as_inputs(body, [*carry, *constants, *(x[i] for x in xs)])
-            yield body, given, f"round {i} of {e.op.name}"
-            carry = run_compiled(body, given, self.options)[:carries]
-
-    def _rounds_of_repeat(self, e: Equation, args: list[Any]) -> Iterator[tuple[Program, list[Any], str]]:
-        condition, body, carries = e.static["condition"], e.static["body"], e.static["carries"]
-        carry, constants, rounds = args[:carries], args[carries:], 0
-        while bool(run_compiled(condition, given := as_inputs(body, [*carry, *constants]), self.options)[0]):
-            yield body, given, f"round {rounds} of {e.op.name}"
-            carry, rounds = run_compiled(body, given, self.options), rounds + 1
-
-    def _way_of_branch(self, e: Equation, args: list[Any]) -> Iterator[tuple[Program, list[Any], str]]:
-        number = int(args[0])
-        way = e.static["ways"][number]
-        yield way, as_inputs(way, args[1:]), f"way {number} of {e.op.name}"
-
-
-#: The programs that ran inside of an op, each with its arguments and its place, by the kind of the op's form.
-_INSIDE: dict[str, Callable[[ProgramPair, Equation, list[Any]], Iterator[tuple[Program, list[Any], str]]]] = {
-    "iterate": ProgramPair._rounds_of_iterate,
-    "repeat": ProgramPair._rounds_of_repeat,
-    "branch": ProgramPair._way_of_branch,
-}
-
-
-def as_inputs(program: Program, given: Sequence[Any]) -> list[Any]:
-    """Arrays for the inputs of a program; a row of a sequence may be a number."""
-    return [x if is_array(x) else np.asarray(x, s.spec.dtype) for x, s in zip(given, program.inputs, strict=True)]
 
 
 def as_step(e: Equation, seen: Observation, places: Sequence[str]) -> Step:

@@ -38,7 +38,9 @@ class Difference:
 
     def __str__(self) -> str:
         where = f" at {list(self.index)}" if self.index else ""
-        text = [f"{self.name} differs{where}: {self.values[0]:.9g} and {self.values[1]:.9g}, {self.relative:.1e} relative"]
+        text = [
+            f"{self.name} differs{where}: {self.values[0]:.9g} and {self.values[1]:.9g}, {self.relative:.1e} relative"
+        ]
         if self.line:
             text.append(f"  at {self.line}")
         if self.origin is not None and (inside := (*self.origin.rules, *self.places)):

@@ -79,7 +79,9 @@ def _compare_program(f: Any, g: Any, args: Any, kwargs: Any, tolerance: Toleranc
     pair = ProgramPair(options_of(form), tolerance.of([s.spec.dtype for e in program.equations for s in e.results]))
     left, wanted = run_on_numpy(program, given)
     found = pair.find(program, left, seen)
-    first = None if found is None else _describe_step(*(reversed(found) if is_left else found), pair.tolerance)
+    first = None
+    if found is not None:
+        first = _describe_step(*((found[1], found[0]) if is_left else found), pair.tolerance)
     sides = (seen.outputs, wanted) if is_left else (wanted, seen.outputs)
     results = _compare_results(*sides, pair.tolerance, [f"result {i}" for i in range(len(wanted))])
     count = len(program.equations)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,8 @@ from ...arrays.spec import is_inexact, spec_of
 from ...ops.op import Op
 
 
-class Finding(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Finding:
     """New numbers that are not finite, in one result of an op."""
 
     kind: str
@@ -30,7 +32,7 @@ def is_finite(x: Any) -> bool:
 
 
 def kind_of(x: Any) -> str:
-    """"nan" or "inf", of numbers that are not all finite."""
+    """ "nan" or "inf", of numbers that are not all finite."""
     return "nan" if bool(namespace_of([x]).isnan(x).any()) else "inf"
 
 
@@ -66,7 +68,12 @@ def _has_floats(x: Any) -> bool:
 
 def _fits_elementwise(op: Op, numbers: Sequence[Any], out: Any) -> bool:
     """A conversion of each element, such as a cast to half precision."""
-    return op.family == "linear" and "dtype" in op.statics and len(numbers) == 1 and np.shape(numbers[0]) == out.shape
+    return (
+        op.family == "linear"
+        and "dtype" in (op.statics or ())
+        and len(numbers) == 1
+        and np.shape(numbers[0]) == out.shape
+    )
 
 
 def _arguments_had(xp: Any, numbers: Sequence[Any], shape: tuple[int, ...] | None) -> tuple[Any, Any]:

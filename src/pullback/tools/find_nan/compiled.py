@@ -1,14 +1,12 @@
-"""`find_nan` in compiled code: the equations of a program with the numbers that native code computed, and into loops."""
+"""`find_nan` in compiled code: the equations of a program with the numbers of native code, and into loops."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ...arrays.backends import is_array
 from ...arrays.origin import Origin, find_origin, register_reader
 from ...compile.target import Options
 from ...errors import PullbackError
@@ -17,6 +15,7 @@ from ...ops.forms import Flow
 from ...program.ir import Equation, Program, Symbol
 from ...program.passes import expand_equation
 from ...settings import override_modes
+from ..inner_programs import as_inputs, programs_inside
 from ..observed_build import Observation, observe, observe_once, options_of, run_compiled
 from .classify import is_finite
 
@@ -70,7 +69,7 @@ class ProgramSearch:
             before = len(self.watch.faults)
             if len(known) == len(args) and all(map(is_finite, known)):
                 self._descend(e, args, places)
-            self.watch.look(e.op, known, outs, lambda e=e: self._origin(e, places), before, self.name, doubt)
+            self.watch.look(e.op, known, outs, partial(self._origin, e, places), before, self.name, doubt)
 
     def walk_failed(self, program: Program, arrays: Sequence[Any], *places: str) -> None:
         """The same for a program that raises: as far as it runs, and then into the equation that raises."""
@@ -95,7 +94,7 @@ class ProgramSearch:
             middle = (runs + fails) // 2
             part = Program(program.inputs, program.equations[:middle], ())
             try:
-                best = part, observe_once(part, self._as_inputs(part, arrays), self.options)
+                best = part, observe_once(part, as_inputs(part, arrays), self.options)
                 runs = middle
             except PullbackError:
                 fails = middle
@@ -111,64 +110,22 @@ class ProgramSearch:
         """
         if e.effects.runs_once:
             return
-        if isinstance(e.op.form, Flow):
-            _INSIDE[e.op.form.kind](self, e, args, places)
-            return
+        known = len(self.watch.faults)
+        for program, given, place in programs_inside(e, args, self.options):
+            outs = self._enter(program, given, *places, place)
+            if len(self.watch.faults) > known or not all(map(is_finite, outs)):
+                return
         inner = _expand_at(e)
         if inner is not None:
             given = [x for a, x in zip(e.args, args, strict=True) if isinstance(a, Symbol)]
-            self._enter(inner, given, *places)
+            self._enter(inner, as_inputs(inner, given), *places)
 
     def _enter(self, program: Program, given: Sequence[Any], *places: str) -> list[Any]:
         """Run a program by itself; where its results are not finite, look inside."""
-        outs = self._run(program, given)
+        outs = run_compiled(program, given, self.options)
         if self.is_thorough or not all(map(is_finite, outs)):
-            arrays = self._as_inputs(program, given)
-            self.walk(program, observe(program, arrays, self.options, outs), *places)
+            self.walk(program, observe(program, given, self.options, outs), *places)
         return outs
-
-    def _run(self, program: Program, given: Sequence[Any]) -> list[Any]:
-        return run_compiled(program, self._as_inputs(program, given), self.options)
-
-    def _as_inputs(self, program: Program, given: Sequence[Any]) -> list[Any]:
-        """Arrays for inputs; a row of a sequence may be a number."""
-        pairs = zip(given, program.inputs, strict=True)
-        return [x if is_array(x) else np.asarray(x, s.spec.dtype) for x, s in pairs]
-
-    def _is_found(self, known: int, outs: Sequence[Any]) -> bool:
-        """Whether a round was the one to look for."""
-        return len(self.watch.faults) > known or not all(map(is_finite, outs))
-
-    def _iterate(self, e: Equation, args: Sequence[Any], places: tuple[str, ...]) -> None:
-        body, carries, length = e.static["body"], e.static["carries"], e.static["length"]
-        held = carries + e.static["constants"]
-        carry, constants, xs = list(args[:carries]), args[carries:held], args[held:]
-        known = len(self.watch.faults)
-        for i in range(length)[:: -1 if e.static["reverse"] else 1]:
-            outs = self._enter(body, [*carry, *constants, *(x[i] for x in xs)], *places, f"round {i} of {e.op.name}")
-            if self._is_found(known, outs):
-                return
-            carry = outs[:carries]
-
-    def _repeat(self, e: Equation, args: Sequence[Any], places: tuple[str, ...]) -> None:
-        body, carries = e.static["body"], e.static["carries"]
-        carry, constants = list(args[:carries]), args[carries:]
-        rounds, known = 0, len(self.watch.faults)
-        while bool(self._run(e.static["condition"], [*carry, *constants])[0]):
-            carry = self._enter(body, [*carry, *constants], *places, f"round {rounds} of {e.op.name}")
-            if self._is_found(known, carry):
-                return
-            rounds += 1
-
-    def _branch(self, e: Equation, args: Sequence[Any], places: tuple[str, ...]) -> None:
-        number = int(args[0])
-        self._enter(e.static["ways"][number], args[1:], *places, f"way {number} of {e.op.name}")
-
-
-#: How to look into an op with programs, by the kind of its form.
-_INSIDE: dict[str, Callable[[ProgramSearch, Equation, Sequence[Any], tuple[str, ...]], None]] = {
-    "iterate": ProgramSearch._iterate, "repeat": ProgramSearch._repeat, "branch": ProgramSearch._branch,
-}  # fmt: skip
 
 
 def _expand_at(e: Equation) -> Program | None:

@@ -45,7 +45,9 @@ class NanReport:
 
     def _unreached(self) -> str:
         count = len(self.faults)
-        return f"; {count} op{'s' * (count > 1)} made others on the way, which reached none (report.faults)" * bool(count)
+        return f"; {count} op{'s' * (count > 1)} made others on the way, which reached none (report.faults)" * bool(
+            count
+        )
 
     def __rich__(self) -> Any:
         from rich.panel import Panel

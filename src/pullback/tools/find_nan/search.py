@@ -26,7 +26,12 @@ from .watch import NanWatch
 
 
 def find_nan(
-    f: Callable[..., Any], *args: Any, backward: bool = False, every: bool = False, as_tensors: bool = True, **kwargs: Any
+    f: Callable[..., Any],
+    *args: Any,
+    backward: bool = False,
+    every: bool = False,
+    as_tensors: bool = True,
+    **kwargs: Any,
 ) -> NanReport:
     """Run `f(*args, **kwargs)` once and name the first op, and the line, that made a NaN or an infinity which reached a
     result: in the forward pass, in the rule of a derivative (`f` may call `grad`, `jvp`, `vmap`, `backward`), or in a

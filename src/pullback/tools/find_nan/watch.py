@@ -90,8 +90,8 @@ class NanWatch(Instrument):
             self.passed.append((op.name, line))
             return None, _choose_cause(given, outs) or Source("unseen", f"{op.name}, in a way not seen")
         fault = Fault(
-            len(self.faults), found.kind, op.name, line, found.index, found.count, found.spec, found.given,
-            tuple(dict.fromkeys(source for _, source in given)), compiled, doubt=doubt,
+            len(self.faults), found.kind, op.name, line, found.index, found.count, found.spec,
+            "" if doubt else found.given, tuple(dict.fromkeys(source for _, source in given)), compiled, doubt=doubt,
         )  # fmt: skip
         for level, axis in line.batches.items() if line is not None else ():
             fault.note_sample(level, fault.index[axis])

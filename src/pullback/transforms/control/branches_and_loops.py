@@ -207,7 +207,8 @@ def _run_while(carry: LoopCarry, condition: Callable[[Any], Any], body: Callable
     """
     leaves = entered = carry.leaves
     active: BatchMask | None = None
-    for rounds in itertools.count():  # noqa: B007 - where an op comes from is read from this frame
+    rounds = 0  # where an op comes from is read from this frame
+    while True:
         with run_under_mask(active):
             holds = to_bool(condition(carry.as_rebindable_tree(leaves)), f"{carry.what}: the condition")
         # Once elements differ they do so to the end, since those that have finished stay so.
@@ -221,6 +222,7 @@ def _run_while(carry: LoopCarry, condition: Callable[[Any], Any], body: Callable
         else:
             entered = [mask_operand(active, now, last) for now, last in zip(leaves, entered, strict=True)]
         leaves = _run_step(carry, active, body, entered, leaves)
+        rounds += 1
 
 
 register_round(_run_while, "rounds", "while_loop")
