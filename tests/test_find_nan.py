@@ -53,6 +53,7 @@ def test_a_correct_program_is_not_accused():
         assert report.first is None
         assert report.arguments == {"[1]": "inf"}
         assert not report.faults
+    assert find_nan(lambda *, x: pb.sum(x), x=mask).arguments == {"['x']": "inf"}
     report = find_nan(lambda s, m: s + m, np.ones((3, 3)), mask)
     assert not report
     assert report.first is None

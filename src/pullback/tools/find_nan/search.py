@@ -84,7 +84,7 @@ def _note_arguments(watch: NanWatch, args: tuple[Any, ...], kwargs: dict[str, An
     for leaf, path in zip(leaves, leaf_paths(structure), strict=True):
         array = unwrap_array(leaf)
         if is_array(array) and not is_finite(array):
-            name = path[3:] if path.startswith("[0]") else path
+            name = path[3:]  # that of ([0]) positional or ([1]) keyword arguments
             found[name] = kind_of(array)
             watch.note(array, Source("argument", f"argument {name}"))
     return found
