@@ -34,12 +34,16 @@ class OpCall:
 
 
 class ProgramCall:
-    """A compiled program that is about to run; `workspace()` are the arrays that it has worked in and keeps."""
+    """A compiled program that is about to run; `workspace()` are the arrays that it has worked in and keeps, `form` is
+    what was compiled (`Specialization`).
+    """
 
-    __slots__ = ("arrays", "name", "workspace")
+    __slots__ = ("arrays", "form", "name", "workspace")
 
-    def __init__(self, name: str, arrays: Sequence[Any], workspace: Callable[[], Sequence[Any]]) -> None:
-        self.name, self.arrays, self.workspace = name, arrays, workspace
+    def __init__(
+        self, name: str, arrays: Sequence[Any], workspace: Callable[[], Sequence[Any]], form: Any = None
+    ) -> None:
+        self.name, self.arrays, self.workspace, self.form = name, arrays, workspace, form
 
 
 class SavedSlot:
@@ -112,6 +116,9 @@ class Instrument:
     def delivered(self, tensors: Sequence[Any]) -> None:
         """A cotangent was accumulated into the `.grad` of these tensors."""
 
+    def batched(self, value: Any) -> None:
+        """An op was computed for a batch of elements, with this result (a `Batched`)."""
+
     def rebinds(self, tensor: Any) -> None:
         """A variable is about to be rebound."""
 
@@ -142,6 +149,7 @@ class Instruments:
         "_programs",
         "backward_begins",
         "backward_ends",
+        "batched",
         "chooses_ops",
         "delivered",
         "node_made",
@@ -175,6 +183,7 @@ class Instruments:
         self.pulled = _notify(methods.get("pulled", ()))
         self.summed = _notify(methods.get("summed", ()))
         self.delivered = _notify(methods.get("delivered", ()))
+        self.batched = _notify(methods.get("batched", ()))
         self.rebinds = _notify(methods.get("rebinds", ()))
         self.sets_attribute = _notify(methods.get("sets_attribute", ()))
         self.writes_gradient = _notify(methods.get("writes_gradient", ()))

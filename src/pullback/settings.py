@@ -23,7 +23,8 @@ R = TypeVar("R")
 class Modes(NamedTuple):
     """How ops behave in this context: whether they record, the installed instruments, a symbol of the program that
     `jit` is tracing, which records ops on captured tensors (`ops/record.py`), what `pb.autocast` casts, and the rank
-    that this is among ranks of one process; and a symbol of the innermost program that `jit` is tracing.
+    that this is among ranks of one process; a symbol of the innermost program that `jit` is tracing; and whether
+    programs and nodes note the origin of each op (`arrays/origin.py`).
     """
 
     grad: bool = True
@@ -33,6 +34,7 @@ class Modes(NamedTuple):
     autocast: Any = None
     rank: Any = None
     staging: Any = None
+    locates: bool = False
 
 
 #: Called when a setting of the whole process changes (the precision of products, the world that it is a rank of): what

@@ -67,7 +67,7 @@ class NodeCall:
     in-place update of a leaf, and the call of `grad` or `vjp` that it is a variable of.
     """
 
-    __slots__ = ("hooks", "is_update", "specs", "static", "variable_of")
+    __slots__ = ("hooks", "is_update", "origin", "specs", "static", "variable_of")
     step: ClassVar[None] = None
 
     def __init__(self, specs: tuple[Any, ...], static: dict[str, Any]) -> None:
@@ -75,6 +75,7 @@ class NodeCall:
         self.static = static
         self.hooks: Hooks | None = None
         self.is_update = False
+        self.origin: Any = None  # an `Origin`, where these are noted
         self.variable_of: DifferentiatedCall | None = None
 
 

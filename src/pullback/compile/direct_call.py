@@ -11,6 +11,7 @@ import numpy as np
 from ..arrays.backends import is_array, is_device_array
 from ..arrays.call_site import known_files, user_line
 from ..arrays.node import Node
+from ..arrays.origin import find_origin
 from ..arrays.protect import as_immutable
 from ..arrays.spec import make_spec, spec_of
 from ..arrays.tensor import Tensor, wrap
@@ -264,6 +265,8 @@ class Recorder:
             *(keep_value(node, OUT, inputs, values, x, mode) for x in node.kept[saved:]),
         )
         node.leave_fast_path()  # a saved value may have to be asked for
+        if mode.locates:
+            node.call.origin = find_origin(_getframe(1))
         instruments.node_made(node)
         return found
 

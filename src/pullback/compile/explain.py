@@ -64,5 +64,8 @@ class CallLog:
     def table(self) -> str:
         if not self._rows:
             return "No function that pb.fuse made was called: all ops ran one by one."
-        rows = [(name, str(count), specs, how) for (name, specs, how), count in self._rows.items()]
-        return text_table([("function", "calls", "arguments", "runs"), *rows])
+        return text_table([("function", "calls", "arguments", "runs"), *self.rows()])
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """For each kind of calls: the function, the number of calls, their arguments, and how they ran."""
+        return [(name, str(count), specs, how) for (name, specs, how), count in self._rows.items()]

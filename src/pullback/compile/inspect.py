@@ -28,14 +28,23 @@ def explain_steps(steps: Steps, library: str = "NumPy") -> str:
     return text_table(rows)
 
 
+def step_summaries(steps: Steps) -> list[tuple[Step, str, int]]:
+    """Each step with what runs in it and the bytes it moves."""
+    return [(step, _summarize_step(step)[2], _moved_bytes(step)) for step in steps.steps]
+
+
+def _moved_bytes(step: Step) -> int:
+    # a buffer that is read twice is in the cache the second time
+    return sum(b.nbytes for b in {id(b): b for b in (*step.reads(), *step.writes())}.values())
+
+
 def _table_rows(steps: Steps, before: str, library: str) -> list[tuple[str, str, str, str, str]]:
     rows = []
     for number, step in enumerate(steps.steps):
         domain, operations, runs = _summarize_step(step)
         if isinstance(step, Host) and step.routine is None:
             runs = f"{step.name}, by {library}: it has no native form"
-        # a buffer that is read twice is in the cache the second time
-        moved = sum(b.nbytes for b in {id(b): b for b in (*step.reads(), *step.writes())}.values())
+        moved = _moved_bytes(step)
         kind = "routine" if isinstance(step, Host) and step.routine is not None else type(step).__name__.lower()
         name = f"{before}{number} {kind}"
         rows.append((name, domain, format_bytes(moved), _format_count(operations), runs))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import logging
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..arrays.trees import dict_key_order, flatten, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ArgumentTypeError
 from ..public_names import explain_missing_attributes, explain_missing_functions
-from ..settings import context_key, modes, setting_listeners
+from ..settings import context_key, modes, override_modes, setting_listeners
 from .recompilation import STORM, ArgumentKind, warn_of_storm
 from .specialization import Specialization, ambient_memory_limit, matmul_precision_on
 from .stage.argument_errors import as_argument, describe_unhashable
@@ -30,6 +31,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _ndarray = np.ndarray
 _LOG = logging.getLogger("pullback")
+#: In the context of forms whose equations have origins.
+_LOCATED = "located"
 #: The most compiled forms cached for one kind of arguments (a network in training and not), and kinds of arguments.
 _VARIANTS, _KINDS = 8, 256
 
@@ -237,7 +240,7 @@ class Jitted(Generic[P, R]):
             specs,
             ambient_memory_limit(),
             matmul_precision_on(specs),
-            context_key(modes()),
+            (_LOCATED, context_key(mode)) if (mode := modes()).locates else context_key(mode),
         )
         _CALLED.add(self)
         known = self.entries.get(key, [])
@@ -247,7 +250,8 @@ class Jitted(Generic[P, R]):
             changed = [e for e in known if e.after is not e.closure and e.after.is_unchanged()]
             entry = Specialization(self, static, structure, values, donated)
             entry.check_self_changes(changed)
-            self._count_trace(entry, key)
+            if not modes().locates:
+                self._count_trace(entry, key)
         self.entries.pop(key, None)  # keep the most recently used last
         self.entries[key] = [entry, *(e for e in known if e is not entry)][:_VARIANTS]
         if len(self.entries) > _KINDS:
@@ -319,6 +323,25 @@ def _forget_last_forms() -> None:
 
 
 setting_listeners.append(_forget_last_forms)
+
+
+@contextmanager
+def trace_located() -> Iterator[None]:
+    """Compiled functions that are called inside are traced again, with the origin of each equation; those forms are
+    forgotten at the end, since lines of callers are among the origins.
+    """
+    with override_modes(locates=True):
+        _forget_last_forms()
+        try:
+            yield
+        finally:
+            _forget_last_forms()
+            for jitted in list(_CALLED):
+                located = [k for k in jitted.entries if type(k.context) is tuple and k.context[0] is _LOCATED]
+                for key in located:
+                    del jitted.entries[key]
+
+
 explain_missing_attributes(Jitted, "Jitted", "clear_cache eval_shape trace")
 explain_missing_functions(jit, "script trace")
 

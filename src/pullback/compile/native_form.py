@@ -14,6 +14,7 @@ from ..arrays.value import Value
 from ..errors import GraphError, LeakError, PullbackError
 from ..ops.fusion import Declined, Fusion
 from ..program.ir import resolve_symbol
+from ..settings import override_modes
 from .jit import Jitted
 from .specialization import Specialization
 from .stage.trace import SideEffectError
@@ -76,9 +77,10 @@ def compile_form(fusion: Fusion, args: Sequence[Any], kwargs: dict[str, Any]) ->
     if why:
         return Declined(why)
     try:
-        entry = Specialization(
-            fusion.compiler, (("names", tuple(kwargs)), ("settings", settings)), structure, leaves, ()
-        )
+        static = (("names", tuple(kwargs)), ("settings", settings))
+        # the form serves all callers, so that it notes the line of none
+        with override_modes(locates=False):
+            entry = Specialization(fusion.compiler, static, structure, leaves, ())
     except (SideEffectError, LeakError):
         raise
     except (PullbackError, *UNTYPED) as error:

@@ -29,14 +29,14 @@ class ArgumentKind(NamedTuple):
 
 def warn_of_storm(name: str, kinds: Sequence[ArgumentKind]) -> None:
     """Warn that a function was traced for so many kinds of arguments."""
-    what, advice = _describe_change(kinds)
+    what, advice = describe_change(kinds)
     warn_at_user_line(
         f"jit: {name} was traced {STORM} times, each time for other arguments: {what}.\n  {advice}\n"
         '  logging.getLogger("pullback") tells of each at level DEBUG.'
     )
 
 
-def _describe_change(kinds: Sequence[ArgumentKind]) -> tuple[str, str]:
+def describe_change(kinds: Sequence[ArgumentKind]) -> tuple[str, str]:
     """What differs most among kinds of arguments, and what to do."""
     last = kinds[-1]
     alike = [kind for kind in kinds if kind.structure == last.structure]

@@ -21,7 +21,7 @@ from ..program.ir import Equation, Program, Symbol
 from ..program.run import run
 from ..program.split import split_forward_backward
 from ..program.stage import stage
-from ..settings import PLAIN, override_modes
+from ..settings import PLAIN, modes, override_modes
 from ..tape.cotangents import ResultCotangents, adder_of, step_of_part
 from ..transforms.boundary import unwrap_to_level
 from ..transforms.reverse import vjp
@@ -249,7 +249,7 @@ def _refuse(*inputs: Any) -> None:
 
 def _stage_in_plain_modes(function: Callable[..., Any], specs: Sequence[Spec]) -> Program:
     """A function as equations, the same ones whatever modes the call is in: instruments see what runs."""
-    with override_modes(**PLAIN._asdict()):
+    with override_modes(**PLAIN._replace(locates=modes().locates)._asdict()):
         return stage(function, *specs, shared=True, name="jit")
 
 

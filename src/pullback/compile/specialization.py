@@ -103,7 +103,7 @@ class Specialization:
             self.after = snapshot_closure(jitted.f, *(value for _, value in static))
             self.after.forget(places)
         self.specs = [s.spec for s in self.staged.inputs]
-        self._donated_inputs = donated
+        self.donated_inputs = donated
         self.flatten: Flattener | None = None
         self.count = len(self.staged.outputs) - sum(state.count for state in self.states)
         self.finish = _make_finisher(self.structure, self.count)
@@ -143,7 +143,7 @@ class Specialization:
     def donated(self) -> dict[int, int]:
         """The input that each result overwrites: a donated one with the first result of its spec that has none yet."""
         pairs: dict[int, int] = {}
-        for number in self._donated_inputs:
+        for number in self.donated_inputs:
             spec = self.specs[number]
             for i, out in enumerate(self.graph.outputs):
                 # a result that is the input itself would be overwritten by itself
@@ -312,7 +312,7 @@ class Specialization:
             if keep or shared or id(array) in taken or not getattr(array.flags, "writeable", True):
                 arrays[number] = array.copy()
             taken.add(id(arrays[number]))
-        call = ProgramCall(f"jit {self.name}", arrays, lambda: self.code.workspace)
+        call = ProgramCall(f"jit {self.name}", arrays, lambda: self.code.workspace, self)
         return installed().run_program(call, functools.partial(self._run_code, arrays))
 
     def _run_code(self, arrays: list[Any]) -> list[Any]:

@@ -13,6 +13,7 @@ import numpy as np
 from ..arrays.argument_checks import check_functions
 from ..arrays.backends import is_array
 from ..arrays.node import Handle, Hooks
+from ..arrays.origin import Trail, register_reader
 from ..arrays.scope import current_scope
 from ..arrays.spec import spec_of, zeros
 from ..arrays.tensor import Tensor, value_of
@@ -434,6 +435,20 @@ def _note_place(error: Exception, module: Module) -> None:
         note = f"  in {type(module).__name__} at {path!r}, a {type(inner).__name__}"
         error.add_note(note)
     vars(error)[_RAISED_IN] = inner, note
+
+
+def _read_module(trail: Trail, local: Mapping[str, Any]) -> None:
+    """A module that runs: its class, and the path from it to the innermost one."""
+    module = local["self"]
+    inner = module if trail.module is None else trail.module[0]
+    path = next((path for path, m in module.named_modules() if m is inner), "")
+    if path:
+        trail.module = inner, f"{type(module).__name__} at {path!r}, a {type(inner).__name__}"
+    else:
+        trail.module = trail.module or (module, type(module).__name__)
+
+
+register_reader(Module._run_forward, _read_module)  # type: ignore[attr-defined]
 
 
 def _visible_attributes(module: Module) -> dict[str, Any]:

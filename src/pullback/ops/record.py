@@ -8,6 +8,7 @@ from typing import Any
 
 from ..arrays.call_site import set_call_site
 from ..arrays.node import Node, NodeCall
+from ..arrays.origin import find_origin
 from ..arrays.protect import as_immutable, lock_array
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor, wrap
@@ -110,6 +111,8 @@ def _make_node(
     node.spec = spec
     node.call = NodeCall(tuple([spec_of(x) for x in args]), static)
     node.bar = None
+    if mode.locates:
+        node.call.origin = find_origin(_getframe(2))
     if mode.instruments is not None:
         mode.instruments.node_made(node)
     return node

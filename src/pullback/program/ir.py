@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..arrays.call_site import FailedCheck, format_line, user_line
+from ..arrays.origin import find_origin
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, spec_of
 from ..arrays.trees import flatten, leaf_paths, unflatten
@@ -79,7 +80,9 @@ class Equation:
 
     @property
     def site(self) -> tuple[CodeType, int] | FailedCheck | None:
-        """The user's line, of an op with indices, or what is raised where they are out of range."""
+        """The user's line, of an op with indices, or what is raised where they are out of range; of any op the
+        `Origin`, where the program was traced for that.
+        """
         return getattr(self.results[0], "site", None) if self.results else None
 
 
@@ -137,6 +140,8 @@ class Symbol(SymbolicValue):
         results = tuple(Symbol(spec, self.scope, self.equations, self.constants) for spec in specs)
         if op.form.__class__ in _INDEXED and len(args) > 1:
             results[0].site = user_line(sys._getframe(1))
+        if modes().locates and results and (origin := find_origin(sys._getframe(1))) is not None:
+            results[0].site = origin
         constants = self.constants
         args = [resolve_symbol(x) for x in args]
         if not modes().grad and not self.is_tangent:

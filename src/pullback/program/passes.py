@@ -127,6 +127,12 @@ def _expansion_of(e: Equation) -> Callable[..., Any] | None:
     return compare_for_scatter(e) if isinstance(e.op.form, ScatterAdd) else None
 
 
+def expand_equation(e: Equation) -> Program | None:
+    """What an equation is expanded to, as a program of the symbols among its arguments; None if it stays as it is."""
+    function = _expansion_of(e)
+    return None if function is None else _stage_expansion(e, function)
+
+
 def _expand_by(program: Program, expansion_of: Callable[[Equation], Callable[..., Any] | None]) -> Program:
     """The program with each equation replaced by the ops of a function of its arguments, where there is one."""
     names = Substitution()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..arrays.node import Node
+from ..arrays.origin import Trail, register_reader
 from ..arrays.protect import as_immutable
 from ..arrays.spec import spec_of
 from ..arrays.tensor import wrap
@@ -50,6 +51,17 @@ def pull(
         return tuple(shares)
     found = dict(zip(asked, shares, strict=True))
     return tuple(map(found.get, needs))
+
+
+def _read_pull(trail: Trail, local: Mapping[str, Any]) -> None:
+    """An op of a rule comes from the line that made the node."""
+    node = local["node"]
+    if trail.line is None:
+        trail.rules.append(f"the pull of {node.name}")
+    trail.adopt(getattr(node.call, "origin", None) or (node.code, node.lasti))
+
+
+register_reader(pull, _read_pull)
 
 
 def _result_bars(parts: ResultCotangents, node: Node) -> tuple[Any, ...]:

@@ -1,6 +1,12 @@
-"""Tools: drawings of programs, gradient reports, gradient checks, certification, memory profiles."""
+"""Tools: drawings of programs, gradient reports, gradient checks, certification, memory profiles, debugging, advice."""
 
+from .advise import Advice, AdviceReport, advise
+from .compare import Comparison, compare
 from .drawing import draw
+from .find_nan import NanReport, find_nan
 from .gradients import GradientReport, gradient_report
 
-__all__ = ["GradientReport", "draw", "gradient_report"]
+__all__ = [
+    "Advice", "AdviceReport", "Comparison", "GradientReport", "NanReport", "advise", "compare", "draw", "find_nan",
+    "gradient_report",
+]  # fmt: skip

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, overload
 
 from ..arrays.argument_checks import check_functions
 from ..arrays.backends import is_array
+from ..arrays.origin import Trail, register_reader
 from ..arrays.picklable import Bound
 from ..arrays.protect import as_immutable
 from ..arrays.scope import Scope
@@ -125,6 +126,15 @@ class Dual(Value):
 
     def __repr__(self) -> str:
         return f"dual({self.primal!r}, {self.along!r})"
+
+
+def _read_push(trail: Trail, local: Mapping[str, Any]) -> None:
+    """Once the value is known, it is the rule of the derivative that runs."""
+    if trail.line is None and "out" in local:
+        trail.rules.append(f"the push of {local['op'].name}")
+
+
+register_reader(Dual.interpret, _read_push)
 
 
 def _make_dual(primal: Any, tangent: Any, scope: Scope) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..arrays.argument_checks import check_functions
 from ..arrays.call_site import format_line, user_line
+from ..arrays.origin import Origin
 from ..arrays.picklable import picklable
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, make_spec, spec_of
@@ -22,6 +23,8 @@ from ..ops.axes import normalize_axis
 from ..ops.dispatch import run
 from ..ops.op import Op
 from ..ops.shape.reshaping import broadcast_to, moveaxis
+from ..program.ir import Symbol
+from ..settings import PLAIN, installed, modes
 from .boundary import as_array_leaf, owned_copy, unwrap_to_level
 
 P = ParamSpec("P")
@@ -91,8 +94,10 @@ class Batched(Value):
         else:
             out, axis = op.batch(op, scope.size, values, axes, static)
         if type(out) is tuple:
-            return tuple(Batched(x, a, scope, op.name) for x, a in zip(out, axis, strict=True))
-        return Batched(out, axis, scope, op.name)
+            made = tuple(Batched(x, a, scope, op.name) for x, a in zip(out, axis, strict=True))
+            return made if modes() is PLAIN else _tell_batched(made)
+        one = Batched(out, axis, scope, op.name)
+        return one if modes() is PLAIN else _tell_batched((one,))[0]
 
     @property
     def is_tracked(self) -> bool:
@@ -122,6 +127,34 @@ class Batched(Value):
 
     def __repr__(self) -> str:
         return f"batched({self.spec}, {self.scope.size} of them)"
+
+
+def _tell_batched(made: tuple[Batched, ...]) -> tuple[Batched, ...]:
+    """The results of an op, after instruments have seen them, and equations have noted where their elements are."""
+    for value in made:
+        installed().batched(value)
+        if modes().locates and value.axis is not None:
+            _note_batch_axis(value)
+    return made
+
+
+def _note_batch_axis(value: Batched) -> None:
+    """In a program that is traced, note on the equation which axis counts the elements."""
+    below: Any = value
+    while isinstance(below, Value) and type(below) is not Symbol:
+        below = next(iter(below.parts()), None)
+    origin = getattr(below, "site", None)
+    if isinstance(origin, Origin):
+        origin.batches[value.level] = axis_in_array(value)
+
+
+def axis_in_array(value: Batched) -> int:
+    """The axis of the elements in the array itself, in which those of outer batches are not hidden."""
+    axis, below = value.axis or 0, value.value
+    while isinstance(below, Value):
+        axis += isinstance(below, Batched) and below.axis is not None and axis >= below.axis
+        below = next(iter(below.parts()), None)
+    return axis
 
 
 def batch_scope(size: int) -> Scope:

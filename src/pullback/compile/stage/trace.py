@@ -145,7 +145,7 @@ def _trace_once(
 
     try:
         here = modes()
-        with override_modes(**PLAIN._replace(autocast=here.autocast, rank=here.rank)._asdict()):
+        with override_modes(**PLAIN._replace(autocast=here.autocast, rank=here.rank, locates=here.locates)._asdict()):
             program = stage(run, *specs, *given, name="jit", constants=constants, lines=lines)
         found, leaks = _collect_new_states(seen, scopes[0], states)
     except BaseException:  # also when f raises, nothing of the trace is left behind

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ...arrays.backends import is_array, namespace_on
+from ...arrays.origin import Trail, register_reader
 from ...arrays.spec import spec_of
 from ...arrays.value import Value, unwrap_array
 from ...ops.elementwise import pointwise
@@ -189,3 +190,10 @@ def _solve_by_secants(
     # a suspicious solution (see `verify_solution`) is left to the general method
     unsure = (not history and here != 0) or abs(at.item()) * problem.eps > problem.tolerance
     return (at, history, slope) if abs(here) <= problem.tolerance and not unsure else None
+
+
+def _read_secants(trail: Trail, local: Mapping[str, Any]) -> None:
+    trail.add_place(f"round {len(local.get('history', ()))} of the solver")
+
+
+register_reader(_solve_by_secants, _read_secants)

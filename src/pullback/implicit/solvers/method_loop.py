@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from ...arrays.origin import register_round
 from ...arrays.trees import flatten
 from ...arrays.value import unwrap_array
 from ...ops.elementwise import pointwise
@@ -143,6 +144,9 @@ def run_method(
         if watch is not None:
             watch(steps + 1, state)
     return state, max_steps
+
+
+register_round(run_method, "steps", "the solver")
 
 
 def _run_by_element(method: Method, problem: Any, state: Any, max_steps: int) -> tuple[Any, Any]:

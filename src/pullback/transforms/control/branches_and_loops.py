@@ -14,6 +14,7 @@ from typing import Any
 
 from ...arrays.argument_checks import check_functions
 from ...arrays.call_site import attributed_to_caller
+from ...arrays.origin import register_round
 from ...arrays.spec import spec_of
 from ...arrays.tensor import Tensor, alias
 from ...arrays.trees import flatten, leaf_paths, leaves_matching, map_tree, unflatten
@@ -206,6 +207,7 @@ def _run_while(carry: LoopCarry, condition: Callable[[Any], Any], body: Callable
     """
     leaves = entered = carry.leaves
     active: BatchMask | None = None
+    rounds = 0  # where an op comes from is read from this frame
     while True:
         with run_under_mask(active):
             holds = to_bool(condition(carry.as_rebindable_tree(leaves)), f"{carry.what}: the condition")
@@ -220,6 +222,11 @@ def _run_while(carry: LoopCarry, condition: Callable[[Any], Any], body: Callable
         else:
             entered = [mask_operand(active, now, last) for now, last in zip(leaves, entered, strict=True)]
         leaves = _run_step(carry, active, body, entered, leaves)
+        rounds += 1
+
+
+register_round(_run_while, "rounds", "while_loop")
+register_round(fori_loop, "i", "fori_loop")
 
 
 def _run_step(

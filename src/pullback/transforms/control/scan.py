@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...arrays.argument_checks import check_functions
+from ...arrays.origin import register_round
 from ...arrays.spec import Spec, make_spec, spec_of, zeros
 from ...arrays.tensor import Tensor, wrap
 from ...arrays.trees import flatten, leaf_paths, leaves_matching, unflatten
@@ -75,6 +76,9 @@ def _run_scan(
         leaves = carry.check_step_result(after)
         ys.add(y)
     return carry.to_tree(leaves), ys.stack_all(reverse)
+
+
+register_round(_run_scan, "i")
 
 
 def _check_pair(what: str, out: Any) -> tuple[Any, Any]:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ....arrays.origin import register_round
 from ....arrays.spec import Spec, make_spec, spec_of, zeros
 from ....errors import ShapeError
 from ....ops import basis, statics
@@ -68,6 +69,9 @@ def _value(xp: Any, *args: Any, body: Program, carries: int, constants: int, len
         for y, value in zip(ys, found[carries:], strict=True):
             y[i] = value
     return (*(xp.array(c, s.dtype) for c, s in zip(carry, body.output_specs, strict=False)), *ys)
+
+
+register_round(_value, "i", "iterate")
 
 
 def _spec(*specs: Spec, body: Program, carries: int, constants: int, length: int, reverse: bool) -> tuple[Spec, ...]:

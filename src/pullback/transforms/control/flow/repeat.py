@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ....arrays.origin import register_round
 from ....arrays.spec import Spec, make_spec, spec_of, zeros
 from ....errors import DtypeError, ShapeError
 from ....ops import basis, statics
@@ -65,6 +66,9 @@ def _value(xp: Any, *args: Any, condition: Program, body: Program, carries: int)
         *(xp.array(c, s.dtype) for c, s in zip(carry, body.output_specs, strict=True)),
         xp.asarray(rounds, _COUNT_DTYPE),
     )
+
+
+register_round(_value, "rounds", "repeat")
 
 
 def _spec(*specs: Spec, condition: Program, body: Program, carries: int) -> tuple[Spec, ...]:
