@@ -19,10 +19,11 @@ from ..arrays.size import Size
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..arrays.value import Value
-from ..settings import PLAIN, UNRECORDED, modes
+from ..settings import PLAIN, UNRECORDED, modes, modes_below_timer
 from .dispatch import apply, as_value
 from .op import BOTH, OUT, SECOND, Op
 from .plans import Plans, choose_kept, learn, make_plan, new_table
+from .timed_calls import time_eager, time_raw
 
 _getframe = sys._getframe
 _ndarray = np.ndarray
@@ -109,6 +110,8 @@ def _unary_function(op: Op, depth: int) -> Any:
                 run = plan.record  # type: ignore[union-attr]
                 if run is not None:
                     return run(x)
+            if type(x) is Tensor and x.spec.plain is not None and (below := modes_below_timer(mode)) is not None:
+                return time_eager(mode, below, op, function, depth, x)
             return planned(x)
         a = x.value
         value = ufunc(a)
@@ -185,6 +188,8 @@ def _binary_function(op: Op, depth: int, as_operator: bool = False) -> Any:
             plain = False
         mode = modes()
         if not plain or (mode is not PLAIN and mode is not UNRECORDED):
+            if plain and (below := modes_below_timer(mode)) is not None:
+                return time_eager(mode, below, op, function, depth, x, y)
             if as_operator and not is_operand(y):
                 return NotImplemented
             return planned(x, y)
@@ -234,6 +239,9 @@ def _binary_function(op: Op, depth: int, as_operator: bool = False) -> Any:
 def _compute_raw(op: Op, ufunc: Any, *arrays: Any) -> Any:
     """The value on bare arrays, most often in a rule; if NumPy raises, the general path raises the proper error."""
     if (mode := modes()) is not PLAIN and (mode.instruments is not None or mode.autocast is not None):
+        below = modes_below_timer(mode)
+        if below is not None:
+            return time_raw(mode, below, op, _compute_raw, ufunc, *arrays)
         return apply(op, *arrays)
     if (arrays[0].itemsize < 4 or arrays[-1].itemsize < 4) and any(x.dtype.num >= _FLOAT16 for x in arrays):
         return apply(op, *arrays)

@@ -113,7 +113,9 @@ class _Workers:
             for _, _, share in sorted(self._shares.pop(node, ()), key=lambda entry: entry[:2]):
                 bar = share if bar is None else self._sweep.sum(bar, share)
             bar = self._sweep.arrive(node, bar)
-        return () if bar is None or node.is_leaf else self._sweep.shares(node, bar)
+        if bar is None or node.is_leaf:
+            return ()
+        return self._sweep.timed_shares(node, bar)
 
     def _deliver(self, node: Node, shares: tuple[Any, ...]) -> None:
         at = self._position[node]

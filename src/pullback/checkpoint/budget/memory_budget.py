@@ -179,6 +179,10 @@ class Budget(Instrument):
             return array
 
     def _recompute(self, wanted: ValueRecipe) -> Any:
+        with span(RECOMPUTE, "memory_budget"):
+            return self._run_recipes(wanted)
+
+    def _run_recipes(self, wanted: ValueRecipe) -> Any:
         order, arrays = plan_recompute(wanted)
         # a profile sees what is computed again; the budget itself does its own accounting
         others = installed().without(Budget)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from ...arrays.timing import clock
 from ...ops.collective.world import Started
 
 
@@ -25,6 +26,7 @@ class Running(Started):
             self._results = self._work()
         except BaseException as error:
             self._error = error
+        self.ended = clock()
         self._done.set()
 
     def wait(self) -> list[Any]:

@@ -20,6 +20,7 @@ from .batching import batch_behind
 from .checks import check_finite
 from .exchange import Concatenation, Sum
 from .records import RANKS, TO_COMMON, TO_OWN, meet, meet_many, world_of
+from .timed_start import start_in_time
 from .world import Started, make_call
 
 
@@ -101,7 +102,7 @@ def _start_totals(xp: Any, xs: Sequence[Any], ranks: int) -> Any:
         return np.array(0)
     call = make_call("total", Sum(), tuple([(x.dtype.name, x.shape) for x in arrays]), " (started)")
     number = next(_tickets)
-    _started[number] = world.start(call, xp, arrays, Sum())
+    _started[number] = start_in_time(world, call, xp, arrays, Sum())
     return np.array(number)
 
 

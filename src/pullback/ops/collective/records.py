@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import Spec, make_spec
+from ...arrays.timing import COLLECTIVE, span
 from ...errors import ShapeError, WorldError
 from .. import statics
 from ..dispatch import apply
@@ -54,7 +55,9 @@ def meet_many(
     """The results of a collective on several arrays at once, in the memory of `outs` where the engine takes it."""
     arrays = [xp.asarray(x) for x in arrays]
     call = make_call(name, exchange, tuple([(x.dtype.name, x.shape) for x in arrays]))
-    return world_of(name, ranks).meet(call, xp, arrays, exchange, outs)
+    world = world_of(name, ranks)
+    with span(COLLECTIVE, call):
+        return world.meet(call, xp, arrays, exchange, outs)
 
 
 def _resized(x: Spec, axis: int, size: int) -> Spec:

@@ -1,0 +1,88 @@
+"""Ops on their fast paths while a time profile looks on: each call, and one event about it (`arrays/timing.py`).
+
+What runs is what runs without a profile, so bits are the same; the user's line is read here, since the fast path would
+take this module's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from threading import get_ident
+from typing import Any
+
+from ..arrays.call_site import known_files, user_line
+from ..arrays.tensor import Tensor
+from ..arrays.timing import OP, clock
+from ..instrument import Timer
+from ..settings import Modes, put_modes
+from .op import Op
+
+_getframe = sys._getframe
+
+
+def time_eager(mode: Modes, below: Modes, op: Op, function: Callable[..., Any], depth: int, *args: Any) -> Any:
+    """An elementwise function of tensors, whose caller is so many calls away from it."""
+    put_modes(below)
+    start = clock()
+    try:
+        out = function(*args)
+    finally:
+        end = clock()
+        put_modes(mode)
+    frame = _getframe(depth + 1)
+    code, lasti = frame.f_code, frame.f_lasti
+    if known_files.get(code.co_filename) is not False:  # the caller is not known to be the user's code
+        code, lasti = user_line(frame)
+    if (node := out.node) is not None:
+        node.code, node.lasti = code, lasti
+    made = 0 if node is None else id(node)
+    mode.instruments.timer.write((OP, op, start, end, code, lasti, out.spec, made, get_ident()))  # type: ignore[union-attr]
+    return out
+
+
+def time_raw(mode: Modes, below: Modes, op: Op, function: Callable[..., Any], *args: Any) -> Any:
+    """A function of an op and bare arrays."""
+    put_modes(below)
+    start = clock()
+    try:
+        out = function(op, *args)
+    finally:
+        end = clock()
+        put_modes(mode)
+    code, lasti = user_line(_getframe(2))
+    mode.instruments.timer.write((OP, op, start, end, code, lasti, out.nbytes, 0, get_ident()))  # type: ignore[union-attr]
+    return out
+
+
+def time_planned(mode: Modes, op: Op, run: Callable[..., Any], *args: Any) -> Any:
+    """A call that has a plan."""
+    start = clock()
+    out = run(*args)
+    end = clock()
+    node = out.node if type(out) is Tensor else None
+    code, lasti = user_line(_getframe(2)) if node is None else (node.code, node.lasti)
+    made = 0 if node is None else id(node)
+    mode.instruments.timer.write((OP, op, start, end, code, lasti, new_bytes(out), made, get_ident()))  # type: ignore[union-attr]
+    return out
+
+
+def time_compute(
+    timer: Timer, compute: Callable[..., Any], op: Op, values: Sequence[Any], static: dict[str, Any]
+) -> Any:
+    """The value of an op on bare arrays; if a node is made of it, another event says so."""
+    start = clock()
+    out = compute(op, values, static)
+    end = clock()
+    code, lasti = user_line(_getframe(2))
+    timer.write((OP, op, start, end, code, lasti, new_bytes(out), 0, get_ident()))
+    return out
+
+
+def new_bytes(out: Any) -> int:
+    """The bytes of a result, of what is no view."""
+    if type(out) is tuple:
+        return sum(map(new_bytes, out))
+    if type(out) is Tensor:
+        out = out.value
+    return 0 if getattr(out, "base", None) is not None else int(getattr(out, "nbytes", 0))
