@@ -25,6 +25,8 @@ OP, PULL, BACKWARD, NODE = "op", "pull", "backward", "node"
 #: runs beside the thread that started it.
 MODULE, PROGRAM, RECOMPUTE, ITERATION = "module", "program", "recompute", "iteration"
 OPTIMIZER, COMPILE, COLLECTIVE, BESIDE = "optimizer", "compile", "collective", "beside"
+#: A step of a compiled program, and work on a GPU.
+STEP, GPU = "step", "gpu"
 #: The length of an event.
 WIDTH: Final = 9
 

@@ -21,6 +21,7 @@ from ...arrays.call_site import user_line
 from ...arrays.memory_ledger import Ledger
 from ...arrays.node import Node
 from ...arrays.text import format_bytes, parse_bytes
+from ...arrays.timing import RECOMPUTE, span
 from ...errors import MemoryBudgetError
 from ...instrument import Instrument, OpCall, SavedSlot
 from ...ops.dispatch import compute
