@@ -50,13 +50,13 @@ class ProgramCall:
 class Timer:
     """What fast paths report to where all instruments only time: `write` takes one event (`timing.py`). `plain`,
     `unrecorded` and `inference` are the modes that differ from the common ones of these names by the timer alone; None
-    until they are first used.
+    until they are first used. `mark` records an event on the stream of a GPU, where there is one.
     """
 
-    __slots__ = ("inference", "plain", "unrecorded", "write")
+    __slots__ = ("inference", "mark", "plain", "unrecorded", "write")
 
-    def __init__(self, write: Callable[[tuple[Any, ...]], Any]) -> None:
-        self.write = write
+    def __init__(self, write: Callable[[tuple[Any, ...]], Any], mark: Callable[[], Any] | None) -> None:
+        self.write, self.mark = write, mark
         self.plain = self.unrecorded = self.inference = None
 
 
@@ -89,6 +89,8 @@ class Instrument:
     __slots__ = ()
     measures = False
     only_times = False
+    #: Of one that only times: what records an event on the current stream of a GPU.
+    mark: Callable[[], Any] | None = None
     sees_every_op = True
     holds_last = False
     chooses_ops = False
@@ -194,7 +196,8 @@ class Instruments:
         self.write = _notify(writers) if writers else write
         #: Where all instruments only time, what fast paths report to.
         only = bool(writers) and all(i.only_times for i in stack)
-        self.timer = Timer(self.write) if only and self.write is not None else None
+        mark = next((i.mark for i in stack if i.mark is not None), None)
+        self.timer = Timer(self.write, mark) if only and self.write is not None else None
         self._computes = methods.get("compute", ())
         self._programs = methods.get("run_program", ())
         self._decides = methods.get("decide", ())

@@ -9,12 +9,13 @@ those of its thread that contain it. Writing one takes a few tenths of a microse
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from threading import get_ident
 from time import perf_counter_ns as clock
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from ..instrument import Timer
 from ..settings import modes
 from .call_site import user_line
 
@@ -30,8 +31,19 @@ STEP, GPU = "step", "gpu"
 #: The length of an event.
 WIDTH: Final = 9
 
-Write = Callable[[tuple[Any, ...]], Any]
 _getframe = sys._getframe
+
+
+class GpuWork(NamedTuple):
+    """What ran on a stream of a GPU between two events."""
+
+    name: str
+    before: Any
+    after: Any
+
+    @property
+    def stream(self) -> int:
+        return int(self.before.stream)
 
 
 class span:
@@ -59,9 +71,10 @@ class span:
             self._write((self._kind, self._what, self._start, end, code, lasti, 0, 0, get_ident()))
 
 
-def time_pulls(order: Iterable[Any], write: Write) -> Iterator[Any]:
+def time_pulls(order: Iterable[Any], timer: Timer) -> Iterator[Any]:
     """The nodes of a backward pass: what happens to each until the next is asked for is its pull."""
-    thread = get_ident()
+    thread, write, mark = get_ident(), timer.write, timer.mark
+    before = None if mark is None else mark()
     start = clock()
     for node in order:
         yield node
@@ -70,4 +83,16 @@ def time_pulls(order: Iterable[Any], write: Write) -> Iterator[Any]:
         # a rule and what it is for, rather than the node, which is about to be freed
         size = node.spec if call is None else call.specs
         write((PULL, node.rule, start, end, node.code, node.lasti, size, id(node), thread))
+        if mark is not None:
+            after = mark()
+            if node.rule is not None and is_on_gpu(node):
+                work = GpuWork(f"pull of {node.name}", before, after)
+                write((GPU, work, end, end, node.code, node.lasti, 0, 0, thread))
+            before = after
         start = clock()
+
+
+def is_on_gpu(node: Any) -> bool:
+    """Whether the result of a node is on a GPU."""
+    spec = node.spec
+    return any(s.device != "cpu" for s in (spec if isinstance(spec, tuple) else (spec,)))

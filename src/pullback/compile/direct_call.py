@@ -20,7 +20,7 @@ from ..instrument import OpCall
 from ..ops.dispatch import compute
 from ..ops.op import OUT, PartRule
 from ..ops.record import keep_value
-from ..ops.timed_calls import new_bytes
+from ..ops.timed_calls import new_bytes, write_gpu_work
 from ..settings import PLAIN, Modes, context_key, modes
 from .as_op import CompiledOp
 from .recording import Recording
@@ -83,6 +83,8 @@ class DirectCall:
 
     def _call_timed(self, leaves: Sequence[Any], mode: Modes) -> list[Any] | None:
         """The call that is made without instruments, and an event about it."""
+        timer: Any = mode.instruments.timer  # type: ignore[union-attr]
+        before = None if timer.mark is None else timer.mark()
         start = clock()
         if mode.grad:
             last = self._last
@@ -97,7 +99,9 @@ class DirectCall:
         if found is not None:
             code, lasti = user_line(_getframe(2))
             made, size = _find_node(found), new_bytes(tuple(found))
-            mode.instruments.timer.write((PROGRAM, self._name, start, end, code, lasti, size, made, get_ident()))  # type: ignore[union-attr]
+            timer.write((PROGRAM, self._name, start, end, code, lasti, size, made, get_ident()))
+            if before is not None:
+                write_gpu_work(timer, self._name, before, found, code, lasti)
         return found  # type: ignore[no-any-return]
 
     def _call_otherwise(self, last: _Variant, leaves: Sequence[Any], found: Any) -> list[Any] | None:

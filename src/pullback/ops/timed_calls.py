@@ -12,8 +12,9 @@ from threading import get_ident
 from typing import Any
 
 from ..arrays.call_site import known_files, user_line
+from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor
-from ..arrays.timing import OP, clock
+from ..arrays.timing import GPU, OP, GpuWork, clock
 from ..instrument import Timer
 from ..settings import Modes, put_modes
 from .op import Op
@@ -57,13 +58,17 @@ def time_raw(mode: Modes, below: Modes, op: Op, function: Callable[..., Any], *a
 
 def time_planned(mode: Modes, op: Op, run: Callable[..., Any], *args: Any) -> Any:
     """A call that has a plan."""
+    timer: Any = mode.instruments.timer  # type: ignore[union-attr]
+    before = None if timer.mark is None else timer.mark()
     start = clock()
     out = run(*args)
     end = clock()
     node = out.node if type(out) is Tensor else None
     code, lasti = user_line(_getframe(2)) if node is None else (node.code, node.lasti)
     made = 0 if node is None else id(node)
-    mode.instruments.timer.write((OP, op, start, end, code, lasti, new_bytes(out), made, get_ident()))  # type: ignore[union-attr]
+    timer.write((OP, op, start, end, code, lasti, new_bytes(out), made, get_ident()))
+    if before is not None:
+        write_gpu_work(timer, op.name, before, out, code, lasti)
     return out
 
 
@@ -71,12 +76,23 @@ def time_compute(
     timer: Timer, compute: Callable[..., Any], op: Op, values: Sequence[Any], static: dict[str, Any]
 ) -> Any:
     """The value of an op on bare arrays; if a node is made of it, another event says so."""
+    before = None if timer.mark is None else timer.mark()
     start = clock()
     out = compute(op, values, static)
     end = clock()
     code, lasti = user_line(_getframe(2))
     timer.write((OP, op, start, end, code, lasti, new_bytes(out), 0, get_ident()))
+    if before is not None:
+        write_gpu_work(timer, op.name, before, out, code, lasti)
     return out
+
+
+def write_gpu_work(timer: Timer, name: str, before: Any, out: Any, code: Any, lasti: int) -> None:
+    """Write that work was launched since an event, if the result is on a GPU."""
+    found = out[0] if type(out) in (tuple, list) and out else out
+    if spec_of(found).device != "cpu" and timer.mark is not None:
+        now = clock()
+        timer.write((GPU, GpuWork(name, before, timer.mark()), now, now, code, lasti, 0, 0, get_ident()))
 
 
 def new_bytes(out: Any) -> int:

@@ -171,7 +171,7 @@ class Sweep:
     def _timed(self, order: Sequence[Node]) -> Iterable[Node]:
         """The nodes, and a timer that looks on as they are asked for."""
         timer = self._instruments.timer
-        return order if timer is None else time_pulls(order, timer.write)
+        return order if timer is None else time_pulls(order, timer)
 
     def _run_plain(self, order: Iterable[Node]) -> None:
         """The plain case has its own loop, which is most of the cost of a small backward."""
@@ -286,7 +286,7 @@ class Sweep:
         timer = self._instruments.timer
         if timer is None:
             return self.shares(node, bar)
-        (shares,) = (self.shares(each, bar) for each in time_pulls((node,), timer.write))
+        (shares,) = (self.shares(each, bar) for each in time_pulls((node,), timer))
         return shares
 
 

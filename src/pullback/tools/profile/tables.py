@@ -15,7 +15,7 @@ def shown_phases(rows: Sequence[Row]) -> list[str]:
     return [p for p in PHASES if p in ("forward", "backward") or any(row.by_phase[p] for row in rows)]
 
 
-def table_rows(rows: Sequence[Row], by: str, wall: float, most: int) -> list[tuple[str, ...]]:
+def format_rows(rows: Sequence[Row], by: str, wall: float, most: int) -> list[tuple[str, ...]]:
     """A heading, then a row each."""
     phases = shown_phases(rows)
     head = ("share", "self", *phases, "total", "calls", "allocated", by)
