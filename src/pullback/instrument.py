@@ -48,16 +48,17 @@ class ProgramCall:
 
 
 class Timer:
-    """What fast paths report to where all instruments only time: `write` takes one event (`timing.py`). `plain`,
+    """What fast paths report to where all instruments only time: `write` takes one event (`arrays/timing.py`). `plain`,
     `unrecorded` and `inference` are the modes that differ from the common ones of these names by the timer alone; None
-    until they are first used. `mark` records an event on the stream of a GPU, where there is one.
+    until they are first used. `mark` records an event on the stream of a GPU, where there is one. `user_code` is the
+    code of the user's that called last.
     """
 
-    __slots__ = ("inference", "mark", "plain", "unrecorded", "write")
+    __slots__ = ("inference", "mark", "plain", "unrecorded", "user_code", "write")
 
     def __init__(self, write: Callable[[tuple[Any, ...]], Any], mark: Callable[[], Any] | None) -> None:
         self.write, self.mark = write, mark
-        self.plain = self.unrecorded = self.inference = None
+        self.plain = self.unrecorded = self.inference = self.user_code = None
 
 
 class SavedSlot:
@@ -83,7 +84,7 @@ class Instrument:
     `measures`: it sees extra runs too, such as the recomputation of a checkpoint. `sees_every_op`: `compute` is called
     for every op, else only for ops that may not be repeated. `holds_last`: `hold` is called after that of all others.
     `chooses_ops`: what it does depends on which op is called, so fused functions run op by op. `only_times`: it looks
-    at no values, so ops keep their fast paths, which `write` an event each to it (`timing.py`).
+    at no values, so ops keep their fast paths, which `write` an event each to it (`arrays/timing.py`).
     """
 
     __slots__ = ()
@@ -242,7 +243,8 @@ class Instruments:
 
     def without(self, *kinds: type[Instrument]) -> Instruments:
         """Without those of some kinds."""
-        return Instruments(*(tuple(i for i in held if type(i) not in kinds) for held in (self.stack, self.savers)))
+        stack, savers = (tuple(i for i in held if type(i) not in kinds) for held in (self.stack, self.savers))
+        return Instruments(stack, savers)
 
     def innermost(self, kind: type[Instrument]) -> Any:
         """The innermost one of a kind, None if there is none."""

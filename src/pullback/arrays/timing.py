@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from threading import get_ident
-from time import perf_counter_ns as clock
+from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Final, NamedTuple
 
@@ -25,13 +25,15 @@ OP, PULL, BACKWARD, NODE = "op", "pull", "backward", "node"
 #: solver, and of an optimizer; a stage of the compiler; a meeting of ranks, and waiting for one that was started; what
 #: runs beside the thread that started it.
 MODULE, PROGRAM, RECOMPUTE, ITERATION = "module", "program", "recompute", "iteration"
-OPTIMIZER, COMPILE, COLLECTIVE, BESIDE = "optimizer", "compile", "collective", "beside"
+OPTIMIZER, COMPILE, MEETING, BESIDE = "optimizer", "compile", "collective", "beside"
 #: A step of a compiled program, and work on a GPU.
 STEP, GPU = "step", "gpu"
 #: The length of an event.
 WIDTH: Final = 9
 
 _getframe = sys._getframe
+#: Nanoseconds, from some start.
+clock = perf_counter_ns
 
 
 class GpuWork(NamedTuple):

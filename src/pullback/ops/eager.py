@@ -18,12 +18,13 @@ from ..arrays.node import Node
 from ..arrays.size import Size
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor, wrap
+from ..arrays.timing import clock
 from ..arrays.value import Value
 from ..settings import PLAIN, UNRECORDED, modes, modes_below_timer
 from .dispatch import apply, as_value
 from .op import BOTH, OUT, SECOND, Op
 from .plans import Plans, choose_kept, learn, make_plan, new_table
-from .timed_calls import time_eager, time_raw
+from .timed_calls import end_timed, time_raw
 
 _getframe = sys._getframe
 _ndarray = np.ndarray
@@ -102,7 +103,8 @@ def _unary_function(op: Op, depth: int) -> Any:
 
     def function(x: Any, /) -> Any:
         mode = modes()
-        if type(x) is not Tensor or x.spec.plain is None or (mode is not PLAIN and mode is not UNRECORDED):
+        timer, start = None, 0
+        if type(x) is not Tensor or x.spec.plain is None or mode is not PLAIN:
             if type(x) is _ndarray:
                 return _compute_raw(op, ufunc, x)
             # on a GPU; looked up here, a call away from the user's line
@@ -110,9 +112,18 @@ def _unary_function(op: Op, depth: int) -> Any:
                 run = plan.record  # type: ignore[union-attr]
                 if run is not None:
                     return run(x)
-            if type(x) is Tensor and x.spec.plain is not None and (below := modes_below_timer(mode)) is not None:
-                return time_eager(mode, below, op, function, depth, x)
-            return planned(x)
+            if type(x) is not Tensor or x.spec.plain is None or mode is PLAIN:
+                return planned(x)
+            if mode is not UNRECORDED:
+                instruments = mode.instruments
+                if instruments is None or (timer := instruments.timer) is None:
+                    return planned(x)
+                if mode is not timer.plain and mode is not timer.unrecorded:
+                    return planned(x)
+                start = clock()
+            parent = x.node if timer is not None and mode is timer.plain else None
+        else:
+            parent = x.node
         a = x.value
         value = ufunc(a)
         if type(value) is not _ndarray:
@@ -120,10 +131,9 @@ def _unary_function(op: Op, depth: int) -> Any:
         out = Tensor()
         out.value = value
         out.spec = spec = x.spec
-        parent = x.node
-        if parent is None or mode is not PLAIN:
+        if parent is None:
             out.node = None
-            return out
+            return out if timer is None else end_timed(timer, op, start, out, depth)
         out.node = node = Node()
         node.order = parent.order + 1
         node.rule = rule
@@ -134,7 +144,7 @@ def _unary_function(op: Op, depth: int) -> Any:
         frame = _getframe(depth)
         node.code = frame.f_code
         node.lasti = frame.f_lasti
-        return out
+        return out if timer is None else end_timed(timer, op, start, out, depth)
 
     return function
 
@@ -187,21 +197,27 @@ def _binary_function(op: Op, depth: int, as_operator: bool = False) -> Any:
         else:
             plain = False
         mode = modes()
-        if not plain or (mode is not PLAIN and mode is not UNRECORDED):
-            if plain and (below := modes_below_timer(mode)) is not None:
-                return time_eager(mode, below, op, function, depth, x, y)
-            if as_operator and not is_operand(y):
-                return NotImplemented
-            return planned(x, y)
+        timer, start = None, 0
+        if not plain or mode is not PLAIN:
+            instruments = mode.instruments
+            timer = None if instruments is None else instruments.timer
+            timed = timer is not None and (mode is timer.plain or mode is timer.unrecorded)
+            if not plain or not (mode is UNRECORDED or timed):
+                if as_operator and not is_operand(y):
+                    return NotImplemented
+                return planned(x, y)
+            if timer is None or mode is timer.unrecorded:
+                n = m = None  # nothing is recorded
+            start = clock() if timed else 0
         value = ufunc(a, b)
         if type(value) is not _ndarray:
             value = _asarray(value)
         out = Tensor()
         out.value = value
         out.spec = spec
-        if mode is not PLAIN or (n is None and m is None):
+        if n is None and m is None:
             out.node = None
-            return out
+            return out if timer is None else end_timed(timer, op, start, out, depth)
         out.node = node = Node()
         if n is None:
             rule = right
@@ -231,7 +247,7 @@ def _binary_function(op: Op, depth: int, as_operator: bool = False) -> Any:
         frame = _getframe(depth)
         node.code = frame.f_code
         node.lasti = frame.f_lasti
-        return out
+        return out if timer is None else end_timed(timer, op, start, out, depth)
 
     return function
 
@@ -240,9 +256,7 @@ def _compute_raw(op: Op, ufunc: Any, *arrays: Any) -> Any:
     """The value on bare arrays, most often in a rule; if NumPy raises, the general path raises the proper error."""
     if (mode := modes()) is not PLAIN and (mode.instruments is not None or mode.autocast is not None):
         below = modes_below_timer(mode)
-        if below is not None:
-            return time_raw(mode, below, op, _compute_raw, ufunc, *arrays)
-        return apply(op, *arrays)
+        return apply(op, *arrays) if below is None else time_raw(mode, below, op, _compute_raw, ufunc, *arrays)
     if (arrays[0].itemsize < 4 or arrays[-1].itemsize < 4) and any(x.dtype.num >= _FLOAT16 for x in arrays):
         return apply(op, *arrays)
     try:

@@ -21,7 +21,14 @@ from ..arrays.protect import as_immutable
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor
 from ..settings import (
-    COMMON_MODES, INFERENCE, PLAIN, UNRECORDED, Modes, modes, modes_below_timer, override_modes,
+    COMMON_MODES,
+    INFERENCE,
+    PLAIN,
+    UNRECORDED,
+    Modes,
+    modes,
+    modes_below_timer,
+    override_modes,
 )  # fmt: skip
 from .binding import bind_function, converter
 from .op import BOTH, OUT, PURE, SECOND, Op, StaticMark
@@ -54,9 +61,14 @@ class CallPlan(NamedTuple):
 
     def _timed(self, mode: Modes) -> Callable[..., Any] | None:
         """The same with a timer around it."""
-        below = modes_below_timer(mode)
-        run = None if below is None else self.in_mode(below)
-        return None if run is None else partial(time_planned, mode, self.op, run)
+        instruments = mode.instruments
+        if instruments is None or (timer := instruments.timer) is None:
+            return None
+        if mode is timer.plain:
+            run = self.record
+        else:
+            run = self.evaluate if mode is timer.unrecorded else self.infer if mode is timer.inference else None
+        return None if run is None else partial(time_planned, timer, self.op, run)
 
 
 #: Plans by what determines them; None where a call was seen once, False where there can be no plan.

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import Any
 
+import numpy as np
+
 from ..arrays.call_site import known_files, user_line
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor
@@ -20,25 +22,24 @@ from ..settings import Modes, put_modes
 from .op import Op
 
 _getframe = sys._getframe
+_ndarray = np.ndarray
 
 
-def time_eager(mode: Modes, below: Modes, op: Op, function: Callable[..., Any], depth: int, *args: Any) -> Any:
-    """An elementwise function of tensors, whose caller is so many calls away from it."""
-    put_modes(below)
-    start = clock()
-    try:
-        out = function(*args)
-    finally:
-        end = clock()
-        put_modes(mode)
-    frame = _getframe(depth + 1)
-    code, lasti = frame.f_code, frame.f_lasti
-    if known_files.get(code.co_filename) is not False:  # the caller is not known to be the user's code
-        code, lasti = user_line(frame)
-    if (node := out.node) is not None:
-        node.code, node.lasti = code, lasti
-    made = 0 if node is None else id(node)
-    mode.instruments.timer.write((OP, op, start, end, code, lasti, out.spec, made, get_ident()))  # type: ignore[union-attr]
+def end_timed(timer: Timer, op: Op, start: int, out: Any, depth: int) -> Any:
+    """The end of an elementwise function of tensors, whose caller is so many calls away from it."""
+    end = clock()
+    node = out.node
+    if node is None:
+        timer.write((OP, op, start, end, *user_line(_getframe(depth + 1)), out.spec, 0, get_ident()))
+        return out
+    code = node.code
+    if code is not timer.user_code:
+        # the caller is not known to be the user's code
+        if known_files.get(code.co_filename) is not False:
+            code, node.lasti = user_line(_getframe(depth + 1))
+            node.code = code
+        timer.user_code = code
+    timer.write((OP, op, start, end, code, node.lasti, out.spec, id(node), get_ident()))
     return out
 
 
@@ -56,9 +57,8 @@ def time_raw(mode: Modes, below: Modes, op: Op, function: Callable[..., Any], *a
     return out
 
 
-def time_planned(mode: Modes, op: Op, run: Callable[..., Any], *args: Any) -> Any:
+def time_planned(timer: Timer, op: Op, run: Callable[..., Any], *args: Any) -> Any:
     """A call that has a plan."""
-    timer: Any = mode.instruments.timer  # type: ignore[union-attr]
     before = None if timer.mark is None else timer.mark()
     start = clock()
     out = run(*args)
@@ -101,4 +101,6 @@ def new_bytes(out: Any) -> int:
         return sum(map(new_bytes, out))
     if type(out) is Tensor:
         out = out.value
+    if type(out) is _ndarray:
+        return 0 if out.base is not None else int(out.nbytes)
     return 0 if getattr(out, "base", None) is not None else int(getattr(out, "nbytes", 0))

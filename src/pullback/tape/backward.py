@@ -88,10 +88,8 @@ def _deliver_directly(root: Any, retain: bool) -> bool:
     if len(set(parents)) < len(parents) or (Hooks.exist and any(parent.hooks is not None for parent in parents)):
         return False
     try:
-        if mode is PLAIN:
-            found = node.call.gradient(node.kept)
-        else:
-            found = _time_gradient(node, node.call.gradient, mode)
+        gradient = node.call.gradient
+        found = gradient(node.kept) if mode is PLAIN else _time_gradient(node, gradient, mode)
     except Exception as error:
         raise locate_error(error, node)  # noqa: B904 - it is the same error
     if found is None:

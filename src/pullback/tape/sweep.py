@@ -280,7 +280,6 @@ class Sweep:
             self._instruments.pulled(node, shares)
         return self.hooks.run_post_hooks(node, shares, bar) if hooked else shares
 
-
     def timed_shares(self, node: Node, bar: Any) -> tuple[Any, ...]:
         """`shares`, in one of several threads."""
         timer = self._instruments.timer

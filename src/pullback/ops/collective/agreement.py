@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import make_spec
-from ...arrays.timing import COLLECTIVE, span
+from ...arrays.timing import MEETING, span
 from .. import statics
 from ..families import general
 from ..op import COLLECTIVE
@@ -23,7 +23,7 @@ from .world import make_call
 def _wait_for_all(xp: Any, ranks: int, text: str) -> Any:
     """Meet all ranks, who must have the same text."""
     call = make_call(text or "barrier", Nothing(), ())
-    with span(COLLECTIVE, call):
+    with span(MEETING, call):
         world_of("barrier", ranks).meet(call, xp, (), Nothing())
     return np.ones((), np.bool_)
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import Spec, make_spec
-from ...arrays.timing import COLLECTIVE, span
+from ...arrays.timing import MEETING, span
 from ...errors import ShapeError, WorldError
 from .. import statics
 from ..dispatch import apply
@@ -56,7 +56,7 @@ def meet_many(
     arrays = [xp.asarray(x) for x in arrays]
     call = make_call(name, exchange, tuple([(x.dtype.name, x.shape) for x in arrays]))
     world = world_of(name, ranks)
-    with span(COLLECTIVE, call):
+    with span(MEETING, call):
         return world.meet(call, xp, arrays, exchange, outs)
 
 

@@ -10,7 +10,7 @@ from threading import get_ident
 from typing import Any
 
 from ...arrays.call_site import user_line
-from ...arrays.timing import BESIDE, COLLECTIVE, clock, span
+from ...arrays.timing import BESIDE, MEETING, clock, span
 from ...settings import modes
 from .exchange import Exchange
 from .world import Call, Started, World
@@ -23,7 +23,7 @@ class TimedStart(Started):
         self._started, self._call, self._start, self._line = started, call, start, line
 
     def wait(self) -> list[Any]:
-        with span(COLLECTIVE, self._call):
+        with span(MEETING, self._call):
             found = self._started.wait()
         instruments = modes().instruments
         if instruments is not None and instruments.write is not None and self._started.ended:
@@ -38,6 +38,6 @@ def start_in_time(world: World, call: Call, xp: Any, arrays: Sequence[Any], exch
     if instruments is None or instruments.write is None:
         return world.start(call, xp, arrays, exchange)
     start = clock()
-    with span(COLLECTIVE, call):
+    with span(MEETING, call):
         started = world.start(call, xp, arrays, exchange)
     return TimedStart(started, call, start, user_line(sys._getframe(1)))

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.tensor import Tensor, wrap
 from ...arrays.spec import spec_of
+from ...arrays.tensor import Tensor, wrap
 from ...arrays.timing import clock
 from ...ops.elementwise.pointwise import negative
 from ...settings import override_modes

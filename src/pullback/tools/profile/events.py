@@ -10,7 +10,18 @@ from typing import Any
 from ...arrays.call_site import format_line
 from ...arrays.spec import Spec
 from ...arrays.timing import (
-    BACKWARD, BESIDE, COLLECTIVE, COMPILE, GPU, MODULE, NODE, OP, PULL, RECOMPUTE, STEP, WIDTH,
+    BACKWARD,
+    BESIDE,
+    COMPILE,
+    GPU,
+    MEETING,
+    MODULE,
+    NODE,
+    OP,
+    PULL,
+    RECOMPUTE,
+    STEP,
+    WIDTH,
 )  # fmt: skip
 from ...compile.inspect import bytes_moved, summarize_step
 from .module_paths import ModulePaths
@@ -18,7 +29,7 @@ from .module_paths import ModulePaths
 #: The phases in which time is spent, in the order of display.
 PHASES = ("forward", "backward", "recompute", "compile", "wait")
 #: The phase that a kind of event begins; others are in that of what is around them.
-_BEGINS = {PULL: "backward", BACKWARD: "backward", RECOMPUTE: "recompute", COMPILE: "compile", COLLECTIVE: "wait"}
+_BEGINS = {PULL: "backward", BACKWARD: "backward", RECOMPUTE: "recompute", COMPILE: "compile", MEETING: "wait"}
 #: Tracks of what is under way beside the threads: collectives, and streams of a GPU behind it.
 BESIDE_TRACK, FIRST_STREAM = -1, -2
 

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 _LEAST = 5e-4
 _STYLE = """<style>
 .flame{position:relative;width:100%;font:12px system-ui,sans-serif;overflow:hidden;margin:1em 0}
-.flame button{position:absolute;height:19px;box-sizing:border-box;border:0;border-right:1px solid Canvas;padding:0 4px;
-border-bottom:1px solid Canvas;text-align:left;font:inherit;color:#fff;overflow:hidden;white-space:nowrap;cursor:zoom-in}
+.flame button{position:absolute;height:19px;box-sizing:border-box;border:0;padding:0 4px;text-align:left;font:inherit;
+border-right:1px solid Canvas;border-bottom:1px solid Canvas;color:#fff;overflow:hidden;white-space:nowrap;
+cursor:zoom-in} .flame button[hidden]{display:none}
 .flame button:hover,.flame button:focus{filter:brightness(1.25);outline:none} :root{color-scheme:light dark}
 .told{min-height:2.8em;font:13px ui-monospace,monospace;overflow-wrap:anywhere}
 </style>"""
-#: A box that is clicked fills the width; the lowest one shows the whole again. Without scripts the picture stands still.
+#: A box that is clicked fills the width, and the top one shows the whole again. Without scripts the picture stands sti.
 _SCRIPT = """<script>
 (() => {
   const flame = document.querySelector(".flame"), told = document.querySelector(".told");
@@ -121,7 +122,9 @@ def flame_page(profile: Profile) -> str:
     page = Page("Profile")
     page.text(profile.title())
     page.parts.append(draw_flame(profile.events))
-    page.note("By phase, module, line and op, as wide as their own time. Click a box to enlarge it, the top one to return.")
+    page.note(
+        "By phase, module, line and op, as wide as their own time. Click a box to enlarge it, the top one to return."
+    )
     for by in ("line", "op", "module"):
         page.heading(f"By {by}")
         head, *rows = profile.table_rows(by, 40)

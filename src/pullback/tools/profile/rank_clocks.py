@@ -1,7 +1,7 @@
 """The clocks of ranks aligned by meetings, and the events of all ranks brought together.
 
-In a meeting no rank leaves before every rank has come. Let rank r come at a_r and leave at b_r by its own clock, and let
-rank 0's clock show o_r more than r's. Rank 0 leaves after r came: b_0 >= a_r + o_r; and r leaves after rank 0 came:
+In a meeting no rank leaves before every rank has come. Let rank r come at a_r and leave at b_r by its own clock, and
+let rank 0's clock show o_r more than r's. Rank 0 leaves after r came: b_0 >= a_r + o_r; and r leaves after rank 0 came:
 b_r + o_r >= a_0. So a_0 - b_r <= o_r <= b_0 - a_r; many meetings leave a short interval, whose middle is taken.
 """
 

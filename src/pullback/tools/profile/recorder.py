@@ -38,7 +38,7 @@ class OpTimer(Instrument):
 
     def __init__(self, log: deque[Any]) -> None:
         # the log's own method: one call less for each event
-        self.write = log.extend  # type: ignore[method-assign]
+        self.write = log.extend  # type: ignore[method-assign, assignment]
         #: What has begun in each thread: when, and what it is.
         self._begun: dict[int, list[int]] = {}
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -50,8 +52,8 @@ def measure_roofline() -> Roofline:
     )  # fmt: skip
 
 
-def _product_rate(dtype: type) -> float:
-    x = np.ones((_ROWS, _ROWS), dtype)
+def _product_rate(dtype: Any) -> float:
+    x: Any = np.ones((_ROWS, _ROWS), dtype)
     out = np.empty_like(x)
     return 2.0 * _ROWS**3 / _best_seconds(lambda: np.matmul(x, x, out=out))
 
@@ -62,10 +64,10 @@ def _copy_rate() -> float:
     return 2.0 * _BYTES / _best_seconds(lambda: np.copyto(out, x))
 
 
-def _best_seconds(work: object) -> float:
+def _best_seconds(work: Callable[[], Any]) -> float:
     def time_once() -> float:
         start = clock()
-        work()  # type: ignore[operator]
+        work()
         return (clock() - start) * 1e-9
 
     return min(time_once() for _ in range(_REPEATS))

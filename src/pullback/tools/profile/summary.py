@@ -6,7 +6,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ...arrays.timing import (
-    BACKWARD, BESIDE, COLLECTIVE, COMPILE, GPU, ITERATION, MODULE, OPTIMIZER, PROGRAM, PULL, RECOMPUTE, STEP,
+    BACKWARD,
+    BESIDE,
+    COMPILE,
+    GPU,
+    ITERATION,
+    MEETING,
+    MODULE,
+    OPTIMIZER,
+    PROGRAM,
+    PULL,
+    RECOMPUTE,
+    STEP,
 )  # fmt: skip
 from ...errors import ArgumentError
 from .events import PHASES, Event
@@ -38,7 +49,7 @@ class Row:
 
 _OTHERS = {
     MODULE: "(Python of modules)", BACKWARD: "(the backward pass itself)", RECOMPUTE: "(recomputation of {})",
-    ITERATION: "(step of {})", OPTIMIZER: "(step of {})", COMPILE: "(compiler: {})", COLLECTIVE: "(waiting: {})",
+    ITERATION: "(step of {})", OPTIMIZER: "(step of {})", COMPILE: "(compiler: {})", MEETING: "(waiting: {})",
 }  # fmt: skip
 
 
@@ -46,7 +57,7 @@ def op_of(event: Event) -> str:
     """The op of an event, or in parentheses what it is instead."""
     if event.kind == STEP:
         return event.program
-    name = event.name.partition(" of ")[0] if event.kind == COLLECTIVE else event.name
+    name = event.name.partition(" of ")[0] if event.kind == MEETING else event.name
     return _OTHERS[event.kind].format(name) if event.kind in _OTHERS else name
 
 
@@ -60,7 +71,7 @@ KEYS: dict[str, Callable[[Event], str | None]] = {
     "rank": lambda e: f"rank {e.rank}",
     "stage": lambda e: e.name if e.kind == COMPILE else None,
     "program": lambda e: e.name if e.kind == PROGRAM else f"{e.name}, backward" if _is_pulled_program(e) else None,
-    "collective": lambda e: e.name if e.kind in (COLLECTIVE, BESIDE) else None,
+    "collective": lambda e: e.name if e.kind in (MEETING, BESIDE) else None,
 }
 
 

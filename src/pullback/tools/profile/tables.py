@@ -42,11 +42,11 @@ def step_rows(events: Sequence[Event], machine: Roofline | None) -> list[tuple[s
             found = sums.setdefault((e.program, e.name), [0, 0, 0, 0])
             for i, more in enumerate((e.spent, e.runs, e.moved, e.operations)):
                 found[i] += more
-    return [head, *(_step_row(key, *found, machine) for key, found in sums.items())]
+    return [head, *(_step_row(key, machine, *found) for key, found in sums.items())]
 
 
 def _step_row(
-    key: tuple[str, str], ns: int, runs: int, moved: int, operations: int, machine: Roofline | None
+    key: tuple[str, str], machine: Roofline | None, ns: int, runs: int, moved: int, operations: int
 ) -> tuple[str, ...]:
     rates = (f"{moved / ns:.1f}", f"{operations / ns:.1f}") if ns else ("-", "-")
     share = "not measured" if machine is None else f"{100 * machine.share(operations, moved, ns * 1e-9):.0f}%"
