@@ -83,8 +83,7 @@ def build_parser() -> argparse.ArgumentParser:
         return parser
 
     doctor_parser = add("doctor", run_doctor, "what is installed and found, and what each part enables")
-    doctor_parser.add_argument("--measure", action="store_true",
-                               help="measure what the machine can do, for the roofline of profiles, and keep it")  # fmt: skip
+    doctor_parser.add_argument("--measure", action="store_true", help="measure the machine's roofline, and keep it")
     ops_parser = add("ops", list_ops, "the table of ops and what each supports")
     ops_parser.add_argument("names", nargs="*", metavar="name", help="only ops whose name contains one of these")
 

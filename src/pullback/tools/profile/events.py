@@ -53,10 +53,11 @@ class Event:
     parent: int = -1
     module: str = ""
     phase: str = "forward"
-    #: Of a step of a program: its bytes moved and operations in all its runs, and its program.
+    #: Of a step of a program: its bytes moved and operations in all its runs, its program, and whether in float64.
     moved: int = 0
     operations: int = 0
     program: str = ""
+    is_double: bool = False
 
     @property
     def spent(self) -> int:
@@ -176,4 +177,5 @@ def describe_step(event: Event, what: Any) -> None:
     domain, operations, runs = summarize_step(what.step)
     event.name = f"{what.number} {runs} ({domain})" if domain else f"{what.number} {runs}"
     event.program, event.runs = what.program, what.runs
+    event.is_double = any(b.dtype.itemsize == 8 for b in what.step.writes())
     event.moved, event.operations = bytes_moved(what.step) * what.runs, operations * what.runs

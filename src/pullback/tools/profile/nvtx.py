@@ -12,7 +12,7 @@ from ...errors import DeviceError
 def find_ranges() -> tuple[Callable[[str], None], Callable[[], None]]:
     """What begins a range of a name, and what ends it."""
     try:
-        nvtx: Any = import_module("cupy.cuda.nvtx")
+        nvtx: Any = import_module("cupy").cuda.nvtx
         return nvtx.RangePush, nvtx.RangePop
     except (ImportError, AttributeError):
         raise DeviceError(

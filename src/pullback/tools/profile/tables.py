@@ -39,15 +39,16 @@ def step_rows(events: Sequence[Event], machine: Roofline | None) -> list[tuple[s
     sums: dict[tuple[str, str], list[int]] = {}
     for e in events:
         if e.program:
-            found = sums.setdefault((e.program, e.name), [0, 0, 0, 0])
-            for i, more in enumerate((e.spent, e.runs, e.moved, e.operations)):
+            found = sums.setdefault((e.program, e.name), [0, 0, 0, 0, 0])
+            for i, more in enumerate((e.spent, e.runs, e.moved, e.operations, e.is_double)):
                 found[i] += more
     return [head, *(_step_row(key, machine, *found) for key, found in sums.items())]
 
 
 def _step_row(
-    key: tuple[str, str], machine: Roofline | None, ns: int, runs: int, moved: int, operations: int
+    key: tuple[str, str], machine: Roofline | None, ns: int, runs: int, moved: int, operations: int, doubles: int
 ) -> tuple[str, ...]:
     rates = (f"{moved / ns:.1f}", f"{operations / ns:.1f}") if ns else ("-", "-")
-    share = "not measured" if machine is None else f"{100 * machine.share(operations, moved, ns * 1e-9):.0f}%"
+    reached = None if machine is None else machine.share(operations, moved, ns * 1e-9, doubles > 0)
+    share = "not measured" if reached is None else f"{reached:.0%}"
     return (format_time(ns * 1e-9), str(runs), format_bytes(moved), *rates, share, *key)
