@@ -12,7 +12,7 @@ import browser
 import pullback as pb
 from pullback.arrays.timing import COMPILE, ITERATION, MODULE, OP, PROGRAM, PULL, RECOMPUTE, STEP
 from pullback.cli import main
-from pullback.errors import ArgumentError, DeviceError, GraphError
+from pullback.errors import ArgumentError, GraphError
 from pullback.settings import PLAIN, modes
 from pullback.tools.profile import roofline
 from pullback.tools.profile.events import read_log
@@ -23,8 +23,8 @@ X = np.linspace(0.1, 0.9, 64).reshape(8, 8)
 
 
 class Block(pb.nn.Module):
-    def __init__(self, size, seed):
-        self.linear = pb.nn.Linear(size, size, key=pb.random.key(seed)) if False else pb.nn.Linear(size, size)
+    def __init__(self, size):
+        self.linear = pb.nn.Linear(size, size)
         self.act = pb.nn.Tanh()
 
     def forward(self, x):
@@ -33,7 +33,7 @@ class Block(pb.nn.Module):
 
 class Net(pb.nn.Module):
     def __init__(self):
-        self.blocks = [Block(8, 0), Block(8, 1)]
+        self.blocks = [Block(8), Block(8)]
         self.again = self.blocks[0]
 
     def forward(self, x):
@@ -192,7 +192,7 @@ def test_fused_functions_stay_fused():
     with pb.profile() as seen:
         after = pb.nn.gelu(x)
         pb.sum(after).backward()
-    assert np.array_equal(before.numpy(), after.numpy())
+    assert np.array_equal(before.detach().numpy(), after.detach().numpy())
     assert [e.name for e in seen.events if e.kind == PROGRAM] == ["jit gelu"]
     assert "tanh" not in {e.name for e in seen.events}
     assert {r.key for r in seen.rows("program")} == {"jit gelu", "jit gelu, backward"}
@@ -257,7 +257,7 @@ PROGRAMS = {
     "scan": lambda: pb.jit(lambda x: pb.scan(lambda c, r: (pb.tanh(c + r), pb.sum(c)), x[0], x))(X)[0],
     "root": lambda: pb.grad(lambda a: pb.sum(pb.root(lambda x, a: x**3 - a, np.ones(3), a)))(np.ones(3) * 2),
     "budget": lambda: _within_budget(),
-    "random": lambda: pb.random.normal(pb.random.key(3), (4,)),
+    "random": lambda: pb.random.normal((4,), key=pb.random.key(3)),
 }
 
 
@@ -267,7 +267,7 @@ def _gradients(f):
         x = tracked()
         loss = f(x)
         loss.backward()
-        found = [loss.numpy(), x.grad.numpy()]
+        found = [loss.detach().numpy(), x.grad.numpy()]
     return found
 
 
@@ -286,7 +286,7 @@ def _second_derivative():
     x = tracked()
     (first,) = pb.gradients([pb.sum(pb.sin(x) * x)], [x], create_graph=True)
     pb.sum(first * first).backward()
-    return [first.numpy(), x.grad.numpy()]
+    return [first.detach().numpy(), x.grad.detach().numpy()]
 
 
 def _within_budget():
@@ -339,10 +339,24 @@ def test_an_exception_leaves_nothing_installed():
     assert any(e.kind == PULL and e.name == "cos" for e in seen.events)
 
 
+class _Failing(pb.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx, bar):
+        raise ZeroDivisionError
+
+
+def _failing(x):
+    return _Failing.apply(x)
+
+
 def test_beside_another_instrument_a_pull_that_raises_is_closed():
     x = tracked()
     with pb.memory.profile(), pb.profile() as seen:
-        y = pb.sum(pb.custom_op(lambda x: x, vjp=lambda bar, x: 1 / 0)(x))
+        y = pb.sum(_failing(x))
         with pytest.raises(ZeroDivisionError):
             y.backward()
         pb.sum(pb.cos(x)).backward()
@@ -541,7 +555,8 @@ def test_the_flame_graph_opens_in_a_browser(tmp_path):
 def test_names_are_escaped_in_the_page():
     x = tracked()
     with pb.profile() as seen:
-        y = pb.sum(x); z = x < 3  # noqa: E702, F841 <script>alert(1)</script>
+        y = pb.sum(x)
+        z = x < 3  # noqa: E702, F841 <script>alert(1)</script>
         y.backward()
     assert "<script>alert" not in seen.html()
 
@@ -662,48 +677,6 @@ def test_alone_there_is_nothing_to_gather():
     with pb.profile() as seen:
         pb.sin(X)
     assert [e.name for e in seen.gather().events] == ["sin"]
-
-
-# A GPU, or its stand-in
-
-
-def test_work_on_a_gpu_is_timed_by_events():
-    import gpu
-
-    with gpu.installed() as cupy:
-        x = pb.tensor(cupy.asarray(X), requires_grad=True)
-        for _ in range(3):
-            pb.sum(pb.sin(x) * x).backward()
-        stream = cupy.cuda.Stream
-        with pb.profile() as seen:
-            if not gpu.REAL:
-                stream.log.clear()
-            pb.sum(pb.sin(x) * x).backward()
-            if not gpu.REAL:
-                assert "synchronize" not in stream.log, "nothing waits while it is profiled"
-    on_stream = [e for e in seen.events if e.kind == "gpu"]
-    assert {"sin", "multiply", "pull of sin"} <= {e.name for e in on_stream}
-    assert all(e.track < -1 and e.end >= e.start for e in on_stream)
-    assert "GPU stream 0" in seen.trace()
-
-
-def test_ranges_for_nvidia(monkeypatch):
-    import gpu
-
-    with pytest.raises(DeviceError, match="NVTX"), pb.profile(nvtx=True):
-        pass
-    assert modes() is PLAIN
-    if gpu.REAL:
-        return
-    told = []
-    with gpu.installed() as cupy:
-        nvtx = type("nvtx", (), {"RangePush": lambda name: told.append(name), "RangePop": lambda: told.append("end")})
-        monkeypatch.setattr(cupy.cuda, "nvtx", nvtx, raising=False)
-        with pb.profile(nvtx=True):
-            pb.sum(pb.sin(tracked())).backward()
-    assert told[:2] == ["sin", "end"]
-    assert "pull of sin" in told
-    assert told.count("end") * 2 == len(told)
 
 
 def test_a_log_is_read_by_nesting():

@@ -201,8 +201,8 @@ def _make_modules() -> dict[str, types.ModuleType]:
         **{name: _reduction(name, "axis", "dtype", "out", "keepdims") for name in ("sum", "mean", "prod")},
         **{name: _reduction(name, "axis", "out", "keepdims") for name in ("max", "min")},
         "cuda": types.SimpleNamespace(
-            Device=Device, Stream=Stream, Event=Event, runtime=_runtime(), get_elapsed_time=get_elapsed_time, get_current_stream=current_stream,
-            alloc_pinned_memory=lambda size: memoryview(bytearray(size)), nccl=nccl,
+            Device=Device, Stream=Stream, Event=Event, runtime=_runtime(), get_current_stream=current_stream,
+            get_elapsed_time=get_elapsed_time, alloc_pinned_memory=lambda size: memoryview(bytearray(size)), nccl=nccl,
         ),
     }  # fmt: skip
     for name, value in own.items():

@@ -101,8 +101,18 @@ def summarize(events: Sequence[Event], by: str) -> list[Row]:
         if key not in around:
             row.total += event.spent * 1e-9
             row.calls += event.runs
+    if by == "module":
+        _add_inner_modules(rows, events)
     order = (lambda r: -r.total) if by in ("stage", "program", "collective") else (lambda r: -r.own)
     return sorted(rows.values(), key=order)
+
+
+def _add_inner_modules(rows: dict[str, Row], events: Sequence[Event]) -> None:
+    """The total of a module is its own time and that of those inside it, whose backward lies apart from its own."""
+    for row in rows.values():
+        inside = (other.own for key, other in rows.items() if f"{key}.".startswith(f"{row.key}."))
+        row.total = sum(inside)
+        row.calls = sum(e.kind == MODULE and e.name == row.key for e in events)
 
 
 def _with_key(around: frozenset[str], key: str | None) -> frozenset[str]:
