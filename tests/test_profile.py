@@ -5,10 +5,10 @@ import threading
 import time
 from collections import Counter
 
+import browser
 import numpy as np
 import pytest
 
-import browser
 import pullback as pb
 from pullback.arrays.timing import COMPILE, ITERATION, MODULE, OP, PROGRAM, PULL, RECOMPUTE, STEP
 from pullback.cli import main
@@ -322,13 +322,17 @@ def test_nodes_have_the_lines_they_would_have():
 
 def test_an_exception_leaves_nothing_installed():
     x = tracked()
-    with pytest.raises(ZeroDivisionError), pb.profile() as seen:
+
+    def work():
         pb.sin(x)
-        1 / 0
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), pb.profile() as seen:
+        work()
     assert modes() is PLAIN
     assert [e.name for e in seen.events] == ["sin"]
     with pb.profile() as seen:
-        with pytest.raises(Exception, match="shape|broadcast"):
+        with pytest.raises(Exception, match="broadcast"):
             x + np.ones(3)
         y = pb.sum(pb.sin(x))
         y.node.register_hook(lambda shares, bar: 1 / 0)
@@ -556,7 +560,7 @@ def test_names_are_escaped_in_the_page():
     x = tracked()
     with pb.profile() as seen:
         y = pb.sum(x)
-        z = x < 3  # noqa: E702, F841 <script>alert(1)</script>
+        z = x < 3  # noqa: F841 <script>alert(1)</script>
         y.backward()
     assert "<script>alert" not in seen.html()
 

@@ -13,7 +13,7 @@ from ...arrays.call_site import user_line
 from ...arrays.timing import BESIDE, MEETING, clock, span
 from ...settings import modes
 from .exchange import Exchange
-from .world import Call, Started, World
+from .world import Call, Finished, Started, World
 
 
 class TimedStart(Started):
@@ -38,6 +38,9 @@ def start_in_time(world: World, call: Call, xp: Any, arrays: Sequence[Any], exch
     if instruments is None or instruments.write is None:
         return world.start(call, xp, arrays, exchange)
     start = clock()
-    with span(MEETING, call):
-        started = world.start(call, xp, arrays, exchange)
-    return TimedStart(started, call, start, user_line(sys._getframe(1)))
+    started = world.start(call, xp, arrays, exchange)
+    line = user_line(sys._getframe(1))
+    if type(started) is not Finished:
+        return TimedStart(started, call, start, line)
+    instruments.write((MEETING, call, start, clock(), *line, 0, 0, get_ident()))  # it was waited for here
+    return started

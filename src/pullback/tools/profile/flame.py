@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 _LEAST = 5e-4
 _STYLE = """<style>
 .flame{position:relative;width:100%;font:12px system-ui,sans-serif;overflow:hidden;margin:1em 0}
-.flame button{position:absolute;height:19px;box-sizing:border-box;border:0;padding:0;text-indent:4px;text-align:left;font:inherit;
+.flame button{position:absolute;height:19px;box-sizing:border-box;border:0;padding:0;font:inherit;
+text-indent:4px;text-align:left;
 border-right:1px solid Canvas;border-bottom:1px solid Canvas;color:#fff;overflow:hidden;white-space:nowrap;
 cursor:zoom-in} .flame button[hidden]{display:none}
 .flame button:hover,.flame button:focus{filter:brightness(1.25);outline:none} :root{color-scheme:light dark}
