@@ -666,6 +666,25 @@ def test_one_trace_of_several_ranks(tmp_path):
             assert first.events[e.parent].start <= e.start
 
 
+def test_sums_beside_the_backward_pass_have_a_track_of_their_own():
+    def step():
+        w = pb.tensor(np.ones(4), requires_grad=True)
+        pb.distributed.DistributedGradient([w])
+        for _ in range(2):
+            pb.sum(pb.sin(w)).backward()
+        with pb.profile() as seen:
+            pb.sum(pb.sin(w)).backward()
+        return seen
+
+    for seen in pb.distributed.run(step, 2, overlap=True):
+        under_way = [e for e in seen.events if e.kind == "beside"]
+        assert under_way
+        assert all("params[0]" in e.name and e.track == -1 and e.end > e.start for e in under_way)
+        assert "collectives under way" in seen.trace()
+        waited = [e for e in seen.events if e.phase == "wait" and "params[0]" in e.name]
+        assert waited
+
+
 def test_a_meeting_inside_a_compiled_program_is_seen():
     def step():
         f = pb.jit(lambda x: pb.distributed.total(x * 2.0))
