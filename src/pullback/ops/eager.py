@@ -199,16 +199,18 @@ def _binary_function(op: Op, depth: int, as_operator: bool = False) -> Any:
         mode = modes()
         timer, start = None, 0
         if not plain or mode is not PLAIN:
-            instruments = mode.instruments
-            timer = None if instruments is None else instruments.timer
-            timed = timer is not None and (mode is timer.plain or mode is timer.unrecorded)
-            if not plain or not (mode is UNRECORDED or timed):
-                if as_operator and not is_operand(y):
-                    return NotImplemented
-                return planned(x, y)
-            if timer is None or mode is timer.unrecorded:
-                n = m = None  # nothing is recorded
-            start = clock() if timed else 0
+            if plain and mode is UNRECORDED:
+                n = m = None
+            else:
+                instruments = mode.instruments
+                timer = instruments.timer if plain and instruments is not None else None
+                if timer is None or (mode is not timer.plain and mode is not timer.unrecorded):
+                    if as_operator and not is_operand(y):
+                        return NotImplemented
+                    return planned(x, y)
+                if mode is timer.unrecorded:
+                    n = m = None
+                start = clock()
         value = ufunc(a, b)
         if type(value) is not _ndarray:
             value = _asarray(value)

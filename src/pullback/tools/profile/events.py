@@ -37,7 +37,7 @@ BESIDE_TRACK, FIRST_STREAM = -1, -2
 @dataclass(slots=True)
 class Event:
     """Something that took time. `start` and `end` are nanoseconds of the profile; `own` is the time of no event inside;
-    `parent` is the number of the event around it, -1 if there is none; `outermost`: no event around it has its name.
+    `parent` is the number of the event around it, -1 if there is none; `runs` is how often a step ran in it.
     """
 
     kind: str

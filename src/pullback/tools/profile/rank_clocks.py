@@ -40,7 +40,7 @@ def estimate_offsets(came: Any, left: Any) -> list[tuple[int, int]]:
     """For each rank what to add to its clock and how well that is known, from arrays (meetings, ranks) of times.
 
     >>> estimate_offsets(np.array([[0, 1000], [100, 1090]]), np.array([[20, 1030], [120, 1115]]))
-    [(0, 0), (-995, 15)]
+    [(0, 0), (-998, 18)]
     """
     low = (came[:, :1] - left).max(axis=0)
     high = (left[:, :1] - came).min(axis=0)

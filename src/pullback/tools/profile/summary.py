@@ -119,6 +119,6 @@ def _with_key(around: frozenset[str], key: str | None) -> frozenset[str]:
     return around if key is None or key in around else around | {key}
 
 
-def covered_seconds(events: Iterable[Event], track: int = 0) -> float:
-    """The time of one thread that is in some event."""
-    return sum(e.spent for e in events if e.parent < 0 and e.track == track) * 1e-9
+def covered_seconds(events: Iterable[Event]) -> float:
+    """The time of the first thread of each rank that is in some event."""
+    return sum(e.spent for e in events if e.parent < 0 and e.track == 0) * 1e-9
