@@ -104,7 +104,7 @@ def _unary_function(op: Op, depth: int) -> Any:
     def function(x: Any, /) -> Any:
         mode = modes()
         timer, start = None, 0
-        if type(x) is not Tensor or x.spec.plain is None or mode is not PLAIN:
+        if type(x) is not Tensor or x.spec.plain is None:
             if type(x) is _ndarray:
                 return _compute_raw(op, ufunc, x)
             # on a GPU; looked up here, a call away from the user's line
@@ -112,18 +112,19 @@ def _unary_function(op: Op, depth: int) -> Any:
                 run = plan.record  # type: ignore[union-attr]
                 if run is not None:
                     return run(x)
-            if type(x) is not Tensor or x.spec.plain is None or mode is PLAIN:
-                return planned(x)
-            if mode is not UNRECORDED:
+            return planned(x)
+        parent = x.node
+        if mode is not PLAIN:
+            if mode is UNRECORDED:
+                parent = None
+            else:
                 instruments = mode.instruments
-                if instruments is None or (timer := instruments.timer) is None:
+                timer = None if instruments is None else instruments.timer
+                if timer is None or (mode is not timer.plain and mode is not timer.unrecorded):
                     return planned(x)
-                if mode is not timer.plain and mode is not timer.unrecorded:
-                    return planned(x)
+                if mode is timer.unrecorded:
+                    parent = None
                 start = clock()
-            parent = x.node if timer is not None and mode is timer.plain else None
-        else:
-            parent = x.node
         a = x.value
         value = ufunc(a)
         if type(value) is not _ndarray:

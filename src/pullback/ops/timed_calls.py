@@ -64,9 +64,14 @@ def time_planned(timer: Timer, op: Op, run: Callable[..., Any], *args: Any) -> A
     out = run(*args)
     end = clock()
     node = out.node if type(out) is Tensor else None
-    code, lasti = user_line(_getframe(2)) if node is None else (node.code, node.lasti)
-    made = 0 if node is None else id(node)
-    timer.write((OP, op, start, end, code, lasti, new_bytes(out), made, get_ident()))
+    # `base` tells a view; nothing is computed here that can be computed later
+    size = out.spec if node is not None and getattr(out.value, "base", None) is None else new_bytes(out)
+    if node is None:
+        code, lasti = user_line(_getframe(2))
+        timer.write((OP, op, start, end, code, lasti, size, 0, get_ident()))
+    else:
+        code, lasti = node.code, node.lasti
+        timer.write((OP, op, start, end, code, lasti, size, id(node), get_ident()))
     if before is not None:
         write_gpu_work(timer, op.name, before, out, code, lasti)
     return out
