@@ -187,6 +187,7 @@ from .tools import memory as memory
 from .tools.certify.report import Certificate as Certificate
 from .tools.certify.run import certify as certify
 from .tools.gradcheck import CheckReport as CheckReport, gradcheck as gradcheck, gradgradcheck as gradgradcheck
+from .tools.profile import profile as profile
 from .transforms import debug as debug
 from .transforms.control.associative_scan import associative_scan as associative_scan
 from .transforms.control.branches_and_loops import (

@@ -1,4 +1,4 @@
-"""The command line: `pullback doctor`, `demo`, `ops`, `certify`, `compile`, `cache`, `run`."""
+"""The command line: `pullback doctor`, `demo`, `ops`, `certify`, `compile`, `profile`, `cache`, `run`."""
 
 from __future__ import annotations
 
@@ -38,6 +38,9 @@ from pullback.ops.fusion import WHOLES
 from pullback.tools.certify import DTYPES, HALF_DTYPES, ROLES, certify_ops, device_roles
 from pullback.tools.compile_stages import STAGES, passes_text, stage_text
 from pullback.tools.gpu_check import check_gpu, count_gpus
+from pullback.tools.profile.roofline import measure_roofline, save_roofline
+from pullback.tools.profile.run_script import run_profiled
+from pullback.tools.profile.summary import KEYS
 
 
 class Component(NamedTuple):
@@ -81,7 +84,8 @@ def build_parser() -> argparse.ArgumentParser:
         parser.set_defaults(command=command)
         return parser
 
-    add("doctor", run_doctor, "what is installed and found, and what each part enables")
+    doctor_parser = add("doctor", run_doctor, "what is installed and found, and what each part enables")
+    doctor_parser.add_argument("--measure", action="store_true", help="measure the machine's roofline, and keep it")
     ops_parser = add("ops", list_ops, "the table of ops and what each supports")
     ops_parser.add_argument("names", nargs="*", metavar="name", help="only ops whose name contains one of these")
 
@@ -106,6 +110,14 @@ def build_parser() -> argparse.ArgumentParser:
     compile_parser.add_argument("--args", default="", metavar="SPECS",
                                help='the kinds of its arguments, as in "float32[32,784] [int64[10]] 0.5"')  # fmt: skip
     compile_parser.add_argument("--show", choices=tuple(STAGES), default="explain", help="the stage (%(default)s)")
+
+    profile_parser = add("profile", profile_script, "run a script and show where its time went")
+    profile_parser.add_argument("--by", choices=(*KEYS, "step"), default="line", help="what rows are by (%(default)s)")
+    profile_parser.add_argument("--rows", type=positive_int, default=25, help="how many rows (%(default)s)")
+    profile_parser.add_argument("--steps", action="store_true", help="time the steps of compiled programs too")
+    profile_parser.add_argument("--trace", type=Path, metavar="FILE.json", help="write a trace, which Perfetto opens")
+    profile_parser.add_argument("--flame", type=Path, metavar="FILE.html", help="write a flame graph")
+    profile_parser.add_argument("program", nargs=argparse.REMAINDER, metavar="SCRIPT ...", help="with its arguments")
 
     run_parser = add("run", run_ranks, "run a script on several ranks, which are processes: pullback run -n 4 train.py")
     run_parser.add_argument("-n", "--ranks", type=positive_int, default=0, help="how many (one for each core)")
@@ -137,6 +149,23 @@ def run_ranks(console: Console, chosen: argparse.Namespace) -> int:
         return 2
 
 
+def profile_script(console: Console, chosen: argparse.Namespace) -> int:
+    if not chosen.program:
+        console.print("pullback profile: which script? As in: pullback profile train.py", highlight=False)
+        return 2
+    try:
+        status, seen = run_profiled(chosen.program, chosen.steps or chosen.by == "step")
+    except ArgumentError as error:
+        console.print(str(error), style="red", highlight=False, markup=False)
+        return 2
+    console.print(seen.table(chosen.by, chosen.rows), markup=False, highlight=False, soft_wrap=True)
+    for path in (chosen.trace, chosen.flame):
+        if path is not None:
+            seen.save(path)
+            console.print(f"wrote {path}", markup=False, highlight=False)
+    return status
+
+
 def positive_int(text: str) -> int:
     number = int(text)
     if number < 1:
@@ -144,7 +173,11 @@ def positive_int(text: str) -> int:
     return number
 
 
-def run_doctor(console: Console, _: argparse.Namespace) -> int:
+def run_doctor(console: Console, chosen: argparse.Namespace) -> int:
+    if chosen.measure:
+        found = measure_roofline()
+        console.print(f"{found}\nkept in {save_roofline(found)}", markup=False, highlight=False, soft_wrap=True)
+        return 0
     how = escape("Get an extra with: pip install 'pullback[NAME]'")
     table = Table("part", "found", "what it enables", title=f"pullback {__version__}", caption=how)
     for part in COMPONENTS:

@@ -1,7 +1,7 @@
 """Instruments: what measures ops, saved values and backward passes while they run, or replaces what is saved.
 
-A memory profile, a budget, a checkpoint, an anomaly check and saved-value hooks are instruments. `Modes.instruments`
-holds the installed ones; with none, eager code pays one identity test.
+A memory profile, a time profile, a budget, a checkpoint, an anomaly check and saved-value hooks are instruments.
+`Modes.instruments` holds the installed ones; with none, eager code pays one identity test.
 """
 
 from __future__ import annotations
@@ -35,15 +35,31 @@ class OpCall:
 
 class ProgramCall:
     """A compiled program that is about to run; `workspace()` are the arrays that it has worked in and keeps, `form` is
-    what was compiled (`Specialization`).
+    what was compiled (`Specialization`). `clocked` may be set to run another build of the same program
+    (`pb.profile(steps=True)`).
     """
 
-    __slots__ = ("arrays", "form", "name", "workspace")
+    __slots__ = ("arrays", "clocked", "form", "name", "workspace")
 
     def __init__(
         self, name: str, arrays: Sequence[Any], workspace: Callable[[], Sequence[Any]], form: Any = None
     ) -> None:
         self.name, self.arrays, self.workspace, self.form = name, arrays, workspace, form
+        self.clocked: Any = None
+
+
+class Timer:
+    """What fast paths report to where all instruments only time: `write` takes one event (`arrays/timing.py`). `plain`,
+    `unrecorded` and `inference` are the modes that differ from the common ones of these names by the timer alone; None
+    until they are first used. `mark` records an event on the stream of a GPU, where there is one. `user_code` is the
+    code of the user's that called last.
+    """
+
+    __slots__ = ("inference", "mark", "plain", "unrecorded", "user_code", "write")
+
+    def __init__(self, write: Callable[[tuple[Any, ...]], Any], mark: Callable[[], Any] | None) -> None:
+        self.write, self.mark = write, mark
+        self.plain = self.unrecorded = self.inference = self.user_code = None
 
 
 class SavedSlot:
@@ -68,11 +84,15 @@ class Instrument:
 
     `measures`: it sees extra runs too, such as the recomputation of a checkpoint. `sees_every_op`: `compute` is called
     for every op, else only for ops that may not be repeated. `holds_last`: `hold` is called after that of all others.
-    `chooses_ops`: what it does depends on which op is called, so fused functions run op by op.
+    `chooses_ops`: what it does depends on which op is called, so fused functions run op by op. `only_times`: it looks
+    at no values, so ops keep their fast paths, which `write` an event each to it (`arrays/timing.py`).
     """
 
     __slots__ = ()
     measures = False
+    only_times = False
+    #: Of one that only times: what records an event on the current stream of a GPU.
+    mark: Callable[[], Any] | None = None
     sees_every_op = True
     holds_last = False
     chooses_ops = False
@@ -90,6 +110,9 @@ class Instrument:
     def run_program(self, call: ProgramCall, below: Callable[[], Any]) -> Any:
         """Around a compiled program: run `below` and return its results."""
         return below()
+
+    def write(self, event: tuple[Any, ...]) -> None:
+        """Something took some time: a stretch of work that is no op, or an op on a fast path."""
 
     def hold(self, value: Any, slot: SavedSlot) -> Any:
         """What a node holds: the value, or a `SavedValue` that returns it later."""
@@ -163,13 +186,24 @@ class Instruments:
         "sets_attribute",
         "stack",
         "summed",
+        "timer",
         "watches_hooks",
+        "write",
         "writes_gradient",
     )  # fmt: skip
 
-    def __init__(self, stack: tuple[Instrument, ...], savers: tuple[Instrument, ...]) -> None:
+    def __init__(
+        self, stack: tuple[Instrument, ...], savers: tuple[Instrument, ...], write: Callable[..., None] | None = None
+    ) -> None:
         self.stack, self.savers = stack, savers
         methods = _overriding(stack)
+        writers = methods.get("write", ())
+        #: What stretches of time are reported to, None: to nothing.
+        self.write = _notify(writers) if writers else write
+        #: Where all instruments only time, what fast paths report to.
+        only = bool(writers) and all(i.only_times for i in stack)
+        mark = next((i.mark for i in stack if i.mark is not None), None)
+        self.timer = Timer(self.write, mark) if only and self.write is not None else None
         self._computes = methods.get("compute", ())
         self._programs = methods.get("run_program", ())
         self._decides = methods.get("decide", ())
@@ -191,7 +225,8 @@ class Instruments:
         self.watches_hooks = "registers_hook" in methods
         self.sees_every_op = any(method.__self__.sees_every_op for method in self._computes)
         self.chooses_ops = any(i.chooses_ops for i in stack)
-        self.sees_pulls = self.sees_every_op or not _PULL_METHODS.isdisjoint(methods)
+        pulls = self.sees_every_op or not _PULL_METHODS.isdisjoint(methods)
+        self.sees_pulls = pulls and self.timer is None
 
     def push(self, *new: Instrument) -> Instruments:
         """With more of them, inside the others."""
@@ -208,9 +243,14 @@ class Instruments:
         """With nothing that replaces saved values."""
         return Instruments(self.stack, ())
 
+    def inside_program(self) -> Instruments | None:
+        """Those of what a compiled program calls: it is one step, but waiting in it is seen."""
+        return None if self.write is None else Instruments((), (), self.write)
+
     def without(self, *kinds: type[Instrument]) -> Instruments:
         """Without those of some kinds."""
-        return Instruments(*(tuple(i for i in held if type(i) not in kinds) for held in (self.stack, self.savers)))
+        stack, savers = (tuple(i for i in held if type(i) not in kinds) for held in (self.stack, self.savers))
+        return Instruments(stack, savers)
 
     def innermost(self, kind: type[Instrument]) -> Any:
         """The innermost one of a kind, None if there is none."""

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from .errors import ArgumentError, ArgumentTypeError
-from .instrument import NO_INSTRUMENTS, Instrument, Instruments
+from .instrument import NO_INSTRUMENTS, Instrument, Instruments, Timer
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -90,8 +90,35 @@ def installed() -> Instruments:
 
 
 def as_common(wanted: Modes) -> Modes:
-    """The record among the common ones that equals `wanted`, if there is one."""
+    """The record among the common ones that equals `wanted`, or among those that only time besides; else `wanted`."""
+    if wanted.instruments is not None and (timer := wanted.instruments.timer) is not None:
+        return _as_timed(wanted, timer)
     return next((known for known in COMMON_MODES if wanted == known), wanted)
+
+
+def _as_timed(wanted: Modes, timer: Timer) -> Modes:
+    below = wanted._replace(instruments=None)
+    for name, common in (("plain", PLAIN), ("unrecorded", UNRECORDED), ("inference", INFERENCE)):
+        if below == common:
+            known: Modes | None = getattr(timer, name)
+            if known is None:
+                setattr(timer, name, known := wanted)
+            return known
+    return wanted
+
+
+def modes_below_timer(mode: Modes) -> Modes | None:
+    """The common modes that these are but for a timer; None if they are no such modes."""
+    if mode.instruments is None or (timer := mode.instruments.timer) is None:
+        return None
+    if mode is timer.plain:
+        return PLAIN
+    return UNRECORDED if mode is timer.unrecorded else INFERENCE if mode is timer.inference else None
+
+
+def looks_at_values(mode: Modes) -> bool:
+    """Whether an instrument may look at values: then what happens to them goes step by step."""
+    return mode.instruments is not None and mode.instruments.timer is None
 
 
 def set_modes(wanted: Modes) -> None:

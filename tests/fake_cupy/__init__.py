@@ -23,7 +23,7 @@ from pullback.ops.plans import forget_plans
 from . import nccl
 from .array import DEVICES, CUDARuntimeError, Device, FakeCapsule, ndarray, unwrap, wrap
 from .restrictions import ADD_AT, EXTREME_AT, LINALG_MISSING, MISSING, SCIPY_LINALG_MISSING, SPECIAL_MISSING
-from .streams import Event, Stream, current_stream, settle
+from .streams import Event, Stream, current_stream, get_elapsed_time, settle
 
 #: Functions that take memory of the host, which all others refuse.
 _FROM_HOST = ("array", "asarray", "ascontiguousarray", "asanyarray")
@@ -202,7 +202,7 @@ def _make_modules() -> dict[str, types.ModuleType]:
         **{name: _reduction(name, "axis", "out", "keepdims") for name in ("max", "min")},
         "cuda": types.SimpleNamespace(
             Device=Device, Stream=Stream, Event=Event, runtime=_runtime(), get_current_stream=current_stream,
-            alloc_pinned_memory=lambda size: memoryview(bytearray(size)), nccl=nccl,
+            get_elapsed_time=get_elapsed_time, alloc_pinned_memory=lambda size: memoryview(bytearray(size)), nccl=nccl,
         ),
     }  # fmt: skip
     for name, value in own.items():

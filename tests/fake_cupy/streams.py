@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -51,6 +52,7 @@ class Event:
 
     def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
         self.task: Task | None = None
+        self.seconds = 0.0
 
     def record(self, stream: Stream | None = None) -> None:
         (stream or current_stream()).record(self)
@@ -62,6 +64,11 @@ class Event:
     def synchronize(self) -> None:
         with changed:
             changed.wait_for(lambda: self.done)
+
+
+def get_elapsed_time(start: Event, end: Event) -> float:
+    """Milliseconds between two events; here, between the calls that recorded them."""
+    return 1e3 * (end.seconds - start.seconds)
 
 
 class Stream:
@@ -110,6 +117,7 @@ class Stream:
         event = Event() if event is None else event
         with changed:
             event.task = self._tasks[-1] if not self.done else None
+        event.seconds = time.perf_counter()
         return event
 
     def wait_event(self, event: Any) -> None:

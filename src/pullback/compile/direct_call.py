@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ from ..arrays.origin import find_origin
 from ..arrays.protect import as_immutable
 from ..arrays.spec import make_spec, spec_of
 from ..arrays.tensor import Tensor, wrap
+from ..arrays.timing import PROGRAM, clock
 from ..instrument import OpCall
 from ..ops.dispatch import compute
-from ..ops.op import OUT
+from ..ops.op import OUT, PartRule
 from ..ops.record import keep_value
+from ..ops.timed_calls import new_bytes, write_gpu_work
 from ..settings import PLAIN, Modes, context_key, modes
 from .as_op import CompiledOp
 from .recording import Recording
@@ -37,12 +40,13 @@ class DirectCall:
     """
 
     __slots__ = (
-        "_captured", "_code", "_context", "_count", "_known", "_last", "_op", "_plain", "_takes_tensors",
+        "_captured", "_code", "_context", "_count", "_known", "_last", "_name", "_op", "_plain", "_takes_tensors",
         "_unrecorded",
     )  # fmt: skip
 
     def __init__(
         self,
+        name: str,
         code: Callable[[], Runner],
         op: Callable[[], CompiledOp],
         captured: Sequence[Any],
@@ -53,6 +57,7 @@ class DirectCall:
         #: What it was traced under, and the modes in which nothing has to be looked at.
         self._context, self._plain = context, PLAIN if context is None else None
         self._code, self._op, self._captured, self._count = code, op, tuple(captured), count
+        self._name = f"jit {name}"
         self._takes_tensors = takes_tensors
         self._known: dict[bytes, _Variant | None] = {}
         self._unrecorded: _Variant | None = None
@@ -66,6 +71,8 @@ class DirectCall:
                 return None
             if mode.tracing is not None or (mode.inference and mode.grad):
                 return None
+            if mode.instruments is not None and mode.instruments.timer is not None:
+                return self._call_timed(leaves, mode)
             if mode.instruments is not None:
                 return self._call_watched(leaves, mode) if mode.grad else None
             if not mode.grad:
@@ -74,6 +81,29 @@ class DirectCall:
         if type(found) is list:
             return found if last.recorder is None else last.recorder.link(leaves, found)
         return self._call_otherwise(last, leaves, found)
+
+    def _call_timed(self, leaves: Sequence[Any], mode: Modes) -> list[Any] | None:
+        """The call that is made without instruments, and an event about it."""
+        timer: Any = mode.instruments.timer  # type: ignore[union-attr]
+        before = None if timer.mark is None else timer.mark()
+        start = clock()
+        if mode.grad:
+            last = self._last
+            found: Any = last.call(*leaves, *last.constants)
+            if type(found) is not list:
+                found = self._call_otherwise(last, leaves, found)
+            elif last.recorder is not None:
+                found = last.recorder.link(leaves, found)
+        else:
+            found = self._call_unrecorded(leaves, mode.inference)
+        end = clock()
+        if found is not None:
+            code, lasti = user_line(_getframe(2))
+            made, size = _find_node(found), new_bytes(tuple(found))
+            timer.write((PROGRAM, self._name, start, end, code, lasti, size, made, get_ident()))
+            if before is not None:
+                write_gpu_work(timer, self._name, before, found, code, lasti)
+        return found  # type: ignore[no-any-return]
 
     def _call_otherwise(self, last: _Variant, leaves: Sequence[Any], found: Any) -> list[Any] | None:
         """Other tensors are tracked than in the last call, or it failed, or Python has to run the program."""
@@ -269,6 +299,12 @@ class Recorder:
             node.call.origin = find_origin(_getframe(1))
         instruments.node_made(node)
         return found
+
+
+def _find_node(found: list[Any]) -> int:
+    """The `id` of the node that a call made, 0 if it made none."""
+    node = next((x.node for x in found if type(x) is Tensor and x.node is not None), None)
+    return 0 if node is None else id(node.parents[0] if type(node.rule) is PartRule else node)
 
 
 def _lay_out(x: Any) -> Any:

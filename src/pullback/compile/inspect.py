@@ -30,24 +30,18 @@ def explain_steps(steps: Steps, library: str = "NumPy") -> str:
 
 def step_summaries(steps: Steps) -> list[tuple[Step, str, int]]:
     """Each step with what runs in it and the bytes it moves."""
-    return [(step, _summarize_step(step)[2], _moved_bytes(step)) for step in steps.steps]
-
-
-def _moved_bytes(step: Step) -> int:
-    # a buffer that is read twice is in the cache the second time
-    return sum(b.nbytes for b in {id(b): b for b in (*step.reads(), *step.writes())}.values())
+    return [(step, summarize_step(step)[2], bytes_moved(step)) for step in steps.steps]
 
 
 def _table_rows(steps: Steps, before: str, library: str) -> list[tuple[str, str, str, str, str]]:
     rows = []
     for number, step in enumerate(steps.steps):
-        domain, operations, runs = _summarize_step(step)
+        domain, operations, runs = summarize_step(step)
         if isinstance(step, Host) and step.routine is None:
             runs = f"{step.name}, by {library}: it has no native form"
-        moved = _moved_bytes(step)
         kind = "routine" if isinstance(step, Host) and step.routine is not None else type(step).__name__.lower()
         name = f"{before}{number} {kind}"
-        rows.append((name, domain, format_bytes(moved), _format_count(operations), runs))
+        rows.append((name, domain, format_bytes(bytes_moved(step)), _format_count(operations), runs))
         if isinstance(step, Loop):
             for letter, program in zip("abcdefghijklmnopqrstuvwxyz", step.programs, strict=False):
                 inner = f"  {before}{number}{letter if len(step.programs) > 1 else ''}."
@@ -55,7 +49,13 @@ def _table_rows(steps: Steps, before: str, library: str) -> list[tuple[str, str,
     return rows
 
 
-def _summarize_step(step: Step) -> tuple[str, int, str]:
+def bytes_moved(step: Step) -> int:
+    """The bytes of the buffers that a step reads and writes; one that it reads twice is in the cache by then."""
+    return sum(b.nbytes for b in {id(b): b for b in (*step.reads(), *step.writes())}.values())
+
+
+def summarize_step(step: Step) -> tuple[str, int, str]:
+    """The domain of a step, its operations, and what runs in it."""
     if isinstance(step, Kernel):
         points = math.prod(step.extents)
         used = step.live_lines()
@@ -73,14 +73,14 @@ def _summarize_step(step: Step) -> tuple[str, int, str]:
         shape = f"{rows_}x{depth} by {depth}x{columns}"
         return shape, 2 * step.out.size * depth, f"matrix product{beta}"
     if isinstance(step, Loop):
-        work = sum(row for p in step.programs for row in (_summarize_step(s)[1] for s in p.steps))
+        work = sum(row for p in step.programs for row in (summarize_step(s)[1] for s in p.steps))
         if step.kind == "iterate":
             return f"{step.rounds} rounds", step.rounds * work, "a loop" + (", backwards" if step.reverse else "")
         if step.kind == "repeat":
             return "", work, "a loop while a condition (a) holds"
         return f"{len(step.programs)} ways", work, "a branch"
     if isinstance(step, Blocks):
-        parts = [_summarize_step(inner) for inner in step.steps]
+        parts = [summarize_step(inner) for inner in step.steps]
         runs = f"{step.count} times: " + "; ".join(f"{what} ({domain})" for domain, _, what in parts)
         return f"{step.count} blocks", step.count * sum(n for _, n, _ in parts), runs
     if step.routine is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..arrays.spec import Spec, spec_of
+from ..arrays.timing import COMPILE, span
 from ..program.ir import Program
 from .legality import check_legality
 from .loop_ir import Kernel, Steps, map_inner, map_programs
@@ -130,7 +131,8 @@ def compile_steps(steps: Steps, specs: list[Spec], target: Target, options: Opti
 
 def _run_pipeline(c: Compilation, steps: tuple[Callable[[Compilation], None], ...]) -> Runner:
     for step in steps:
-        step(c)
+        with span(COMPILE, step.__name__):
+            step(c)
     runner: Runner = c.runner
     return runner
 

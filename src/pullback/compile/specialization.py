@@ -16,6 +16,7 @@ from ..arrays.html_text import escape, html_folded
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.text import format_seconds
+from ..arrays.timing import COMPILE, span
 from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
 from ..checkpoint.budget.memory_budget import Budget
@@ -89,7 +90,8 @@ class Specialization:
 
         self.name = function_name(jitted.f)
         self.lines: dict[int, Any] | None = {} if jitted.check or is_variable_set(CHECK) else None
-        found = trace_function(flat, specs, self.closure, self.name, self.lines)
+        with span(COMPILE, "trace"):
+            found = trace_function(flat, specs, self.closure, self.name, self.lines)
         refuse_side_effects(self.closure, self.name)
         self.structure = shape_of_result[-1]
         self.states = found.states
@@ -134,7 +136,8 @@ class Specialization:
     @lazy
     def graph(self) -> Program:
         """What computes results: the program after all passes. Derivatives are taken of what was staged."""
-        program = optimize(self.staged)
+        with span(COMPILE, "passes"):
+            program = optimize(self.staged)
         if current_world().runs_beside:
             program = start_sums_early(program)
         return agree_first(program, self.name)
@@ -208,7 +211,8 @@ class Specialization:
         takes_tensors = not self.donated and not self.has_impure_ops
         form = weakref.ref(self)  # no cycle: native code is freed with the function
         count, key = len(self.staged.outputs), self.context_key
-        return DirectCall(lambda: form().code, lambda: form().as_op, self.captured, count, takes_tensors, key)  # type: ignore[union-attr]
+        code, op = (lambda: form().code), (lambda: form().as_op)  # type: ignore[union-attr]
+        return DirectCall(self.name, code, op, self.captured, count, takes_tensors, key)
 
     def call_with_states(self, leaves: Sequence[Any]) -> list[Any] | None:
         """A direct call of a function that sets variables besides."""
@@ -258,7 +262,8 @@ class Specialization:
         start = time.perf_counter()
         label = cache.LABEL.set(f"{self.name}({', '.join(map(str, self.argument_specs))})")
         try:
-            runner = make_runner(self.graph, options, self.lines)
+            with span(COMPILE, f"compile {self.name}"):
+                runner = make_runner(self.graph, options, self.lines)
         finally:
             cache.LABEL.reset(label)
         self.seconds += time.perf_counter() - start
@@ -313,11 +318,13 @@ class Specialization:
                 arrays[number] = array.copy()
             taken.add(id(arrays[number]))
         call = ProgramCall(f"jit {self.name}", arrays, lambda: self.code.workspace, self)
-        return installed().run_program(call, functools.partial(self._run_code, arrays))
+        return installed().run_program(call, functools.partial(self._run_code, call))
 
-    def _run_code(self, arrays: list[Any]) -> list[Any]:
-        with override_modes(instruments=None):  # a program is one step, also where NumPy runs it op by op
-            found = self.code.run(arrays)
+    def _run_code(self, call: ProgramCall) -> list[Any]:
+        runner = self.code if call.clocked is None else call.clocked
+        # a program is one step, also where NumPy runs it op by op
+        with override_modes(instruments=installed().inside_program()):
+            found = runner.run(call.arrays)
         if found is None:
             raise ArgumentError(f"jit: {self.name} was compiled for other arguments; please report this.")
         return found

@@ -23,6 +23,7 @@ from ..ops.collective.checks import check_finite
 from ..ops.collective.collectives import total
 from ..ops.collective.exchange import Concatenation, FiniteSums, FromRoot, Sum
 from ..ops.collective.records import meet
+from ..ops.collective.timed_start import start_in_time
 from ..ops.collective.world import Started, World, current_world, make_call
 from ..ops.dispatch import apply
 from ..ops.elementwise import pointwise
@@ -210,7 +211,7 @@ class DistributedGradient:
         xp = namespace_of(arrays[:1])
         specs = tuple([(x.dtype, x.shape) for x in arrays])
         names = ", ".join(self._names[s.number] for s in slots[:3]) + (", ..." if len(slots) > 3 else "")
-        return world.start(make_call("gradients", Sum(), specs, f" ({names})"), xp, arrays, Sum())
+        return start_in_time(world, make_call("gradients", Sum(), specs, f" ({names})"), xp, arrays, Sum())
 
     def _reached_flags(self, slots: Sequence[_Slot]) -> Any:
         """Which gradients this rank has, in the dtype of the first one: they travel with it."""

@@ -18,6 +18,7 @@ from ..arrays.scope import current_scope
 from ..arrays.spec import spec_of, zeros
 from ..arrays.tensor import Tensor, value_of
 from ..arrays.text import join_path
+from ..arrays.timing import MODULE, span
 from ..arrays.trees import LEAF, flatten, flatten_one_level, map_tree, register_tree, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, DtypeError, ShapeError
@@ -118,10 +119,16 @@ class Module:
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             if "policy" in vars(self) and (policy := policy_of(self)) is not None:
                 owned = (x for _, x, trained in _iter_arrays(self, "", follow_policy=True) if trained)
-                return policy.call(self._run_forward, owned, args, kwargs)
-            if (mode := modes()) is not PLAIN and mode.autocast is not None:
-                args, kwargs = cast_inputs(mode.autocast, args, kwargs)
+                return policy.call(self._run_in_span, owned, args, kwargs)
+            if (mode := modes()) is not PLAIN:
+                if mode.autocast is not None:
+                    args, kwargs = cast_inputs(mode.autocast, args, kwargs)
+                return self._run_in_span(*args, **kwargs)
             return self._run_forward(*args, **kwargs)
+
+        def _run_in_span(self, *args: Any, **kwargs: Any) -> Any:
+            with span(MODULE, self):
+                return self._run_forward(*args, **kwargs)
 
         def _run_forward(self, *args: Any, **kwargs: Any) -> Any:
             hooks = vars(self).get(_HOOKS)

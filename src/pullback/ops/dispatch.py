@@ -26,6 +26,7 @@ from ..instrument import OpCall
 from ..settings import PLAIN, modes
 from .lazy import lazy_function
 from .op import OPS, Op
+from .timed_calls import time_compute
 
 _SCALARS = frozenset((bool, int, float, complex))
 _ndarray = np.ndarray
@@ -66,6 +67,8 @@ def run(op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
     instruments = mode.instruments
     if instruments is None or not instruments.sees(op):
         return compute(op, args, static)
+    if instruments.timer is not None:
+        return time_compute(instruments.timer, compute, op, args, static)
     return instruments.compute(OpCall(op, args, list(args), static, 0, False), compute)
 
 

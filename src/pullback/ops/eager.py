@@ -18,11 +18,13 @@ from ..arrays.node import Node
 from ..arrays.size import Size
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor, wrap
+from ..arrays.timing import clock
 from ..arrays.value import Value
-from ..settings import PLAIN, UNRECORDED, modes
+from ..settings import PLAIN, UNRECORDED, modes, modes_below_timer
 from .dispatch import apply, as_value
 from .op import BOTH, OUT, SECOND, Op
 from .plans import Plans, choose_kept, learn, make_plan, new_table
+from .timed_calls import end_timed, time_raw
 
 _getframe = sys._getframe
 _ndarray = np.ndarray
@@ -101,7 +103,8 @@ def _unary_function(op: Op, depth: int) -> Any:
 
     def function(x: Any, /) -> Any:
         mode = modes()
-        if type(x) is not Tensor or x.spec.plain is None or (mode is not PLAIN and mode is not UNRECORDED):
+        timer, start = None, 0
+        if type(x) is not Tensor or x.spec.plain is None:
             if type(x) is _ndarray:
                 return _compute_raw(op, ufunc, x)
             # on a GPU; looked up here, a call away from the user's line
@@ -110,6 +113,18 @@ def _unary_function(op: Op, depth: int) -> Any:
                 if run is not None:
                     return run(x)
             return planned(x)
+        parent = x.node
+        if mode is not PLAIN:
+            if mode is UNRECORDED:
+                parent = None
+            else:
+                instruments = mode.instruments
+                timer = None if instruments is None else instruments.timer
+                if timer is None or (mode is not timer.plain and mode is not timer.unrecorded):
+                    return planned(x)
+                if mode is timer.unrecorded:
+                    parent = None
+                start = clock()
         a = x.value
         value = ufunc(a)
         if type(value) is not _ndarray:
@@ -117,10 +132,9 @@ def _unary_function(op: Op, depth: int) -> Any:
         out = Tensor()
         out.value = value
         out.spec = spec = x.spec
-        parent = x.node
-        if parent is None or mode is not PLAIN:
+        if parent is None:
             out.node = None
-            return out
+            return out if timer is None else end_timed(timer, op, start, out, depth)
         out.node = node = Node()
         node.order = parent.order + 1
         node.rule = rule
@@ -131,7 +145,7 @@ def _unary_function(op: Op, depth: int) -> Any:
         frame = _getframe(depth)
         node.code = frame.f_code
         node.lasti = frame.f_lasti
-        return out
+        return out if timer is None else end_timed(timer, op, start, out, depth)
 
     return function
 
@@ -184,19 +198,29 @@ def _binary_function(op: Op, depth: int, as_operator: bool = False) -> Any:
         else:
             plain = False
         mode = modes()
-        if not plain or (mode is not PLAIN and mode is not UNRECORDED):
-            if as_operator and not is_operand(y):
-                return NotImplemented
-            return planned(x, y)
+        timer, start = None, 0
+        if not plain or mode is not PLAIN:
+            if plain and mode is UNRECORDED:
+                n = m = None
+            else:
+                instruments = mode.instruments
+                timer = instruments.timer if plain and instruments is not None else None
+                if timer is None or (mode is not timer.plain and mode is not timer.unrecorded):
+                    if as_operator and not is_operand(y):
+                        return NotImplemented
+                    return planned(x, y)
+                if mode is timer.unrecorded:
+                    n = m = None
+                start = clock()
         value = ufunc(a, b)
         if type(value) is not _ndarray:
             value = _asarray(value)
         out = Tensor()
         out.value = value
         out.spec = spec
-        if mode is not PLAIN or (n is None and m is None):
+        if n is None and m is None:
             out.node = None
-            return out
+            return out if timer is None else end_timed(timer, op, start, out, depth)
         out.node = node = Node()
         if n is None:
             rule = right
@@ -226,7 +250,7 @@ def _binary_function(op: Op, depth: int, as_operator: bool = False) -> Any:
         frame = _getframe(depth)
         node.code = frame.f_code
         node.lasti = frame.f_lasti
-        return out
+        return out if timer is None else end_timed(timer, op, start, out, depth)
 
     return function
 
@@ -234,7 +258,8 @@ def _binary_function(op: Op, depth: int, as_operator: bool = False) -> Any:
 def _compute_raw(op: Op, ufunc: Any, *arrays: Any) -> Any:
     """The value on bare arrays, most often in a rule; if NumPy raises, the general path raises the proper error."""
     if (mode := modes()) is not PLAIN and (mode.instruments is not None or mode.autocast is not None):
-        return apply(op, *arrays)
+        below = modes_below_timer(mode)
+        return apply(op, *arrays) if below is None else time_raw(mode, below, op, _compute_raw, ufunc, *arrays)
     if (arrays[0].itemsize < 4 or arrays[-1].itemsize < 4) and any(x.dtype.num >= _FLOAT16 for x in arrays):
         return apply(op, *arrays)
     try:

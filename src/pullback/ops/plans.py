@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,9 +20,19 @@ from ..arrays.node import Node, PlannedCall
 from ..arrays.protect import as_immutable
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor
-from ..settings import COMMON_MODES, INFERENCE, PLAIN, UNRECORDED, Modes, modes
+from ..settings import (
+    COMMON_MODES,
+    INFERENCE,
+    PLAIN,
+    UNRECORDED,
+    Modes,
+    modes,
+    modes_below_timer,
+    override_modes,
+)  # fmt: skip
 from .binding import bind_function, converter
 from .op import BOTH, OUT, PURE, SECOND, Op, StaticMark
+from .timed_calls import time_planned
 
 _getframe = sys._getframe
 _ndarray = np.ndarray
@@ -38,6 +48,7 @@ class CallPlan(NamedTuple):
     `spec` is that of its result, or a tuple.
     """
 
+    op: Op
     spec: Any
     record: Callable[..., Any] | None
     evaluate: Callable[..., Any] | None
@@ -46,7 +57,18 @@ class CallPlan(NamedTuple):
     def in_mode(self, mode: Modes) -> Callable[..., Any] | None:
         if mode is PLAIN:
             return self.record
-        return self.evaluate if mode is UNRECORDED else self.infer if mode is INFERENCE else None
+        return self.evaluate if mode is UNRECORDED else self.infer if mode is INFERENCE else self._timed(mode)
+
+    def _timed(self, mode: Modes) -> Callable[..., Any] | None:
+        """The same with a timer around it."""
+        instruments = mode.instruments
+        if instruments is None or (timer := instruments.timer) is None:
+            return None
+        if mode is timer.plain:
+            run = self.record
+        else:
+            run = self.evaluate if mode is timer.unrecorded else self.infer if mode is timer.inference else None
+        return None if run is None else partial(time_planned, timer, self.op, run)
 
 
 #: Plans by what determines them; None where a call was seen once, False where there can be no plan.
@@ -72,14 +94,15 @@ _plans = new_table()
 
 def learn(plans: Plans, key: Any, make: Callable[[], CallPlan | None]) -> None:
     """Note that a call was seen; the second time, make its plan."""
-    if modes() not in COMMON_MODES or not _MOST_PLANS:
+    if not _MOST_PLANS or (modes() not in COMMON_MODES and modes_below_timer(modes()) is None):
         return
     if key not in plans:
         if len(plans) >= _MOST_PLANS:
             plans.clear()
         plans[key] = None
     elif plans[key] is None:
-        plans[key] = make() or False
+        with override_modes(instruments=None):  # it may try the op, which is none of the program's calls
+            plans[key] = make() or False
 
 
 def call_key(op: Op, args: Sequence[Any], static: dict[str, Any]) -> tuple[Any, ...] | None:
@@ -149,12 +172,13 @@ def make_plan(op: Op, args: Sequence[Any], static: dict[str, Any]) -> CallPlan |
     evaluate = _evaluator(compute, out, 0 if bare else len(args))
     infer = _evaluator(compute, out.as_inference(), 0, "inference")
     if any(spec_of(x).number < 0 for x in args):
-        return CallPlan(out, None, None, infer)
+        return CallPlan(op, out, None, None, infer)
     if not (op.differentiable and out.inexact):
-        return CallPlan(out, evaluate, evaluate, infer)
+        return CallPlan(op, out, evaluate, evaluate, infer)
     if bare or len(args) > 2:
-        return CallPlan(out, _recorder(compute, calls), evaluate, infer)
-    return CallPlan(out, (_unary_recorder if len(args) == 1 else _binary_recorder)(compute, calls), evaluate, infer)
+        return CallPlan(op, out, _recorder(compute, calls), evaluate, infer)
+    record = (_unary_recorder if len(args) == 1 else _binary_recorder)(compute, calls)
+    return CallPlan(op, out, record, evaluate, infer)
 
 
 def _is_fixed(value: Any) -> bool:

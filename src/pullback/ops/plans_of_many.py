@@ -28,8 +28,8 @@ def make_call_plan(op: Op, args: Sequence[Any], static: dict[str, Any]) -> CallP
     infer = _evaluator(compute, tuple([s.as_inference() for s in outs]), "inference")
     is_recorded = op.differentiable and any(s.inexact for s in outs)
     if any(type(x) is Tensor and x.spec.number < 0 for x in args):
-        return CallPlan(outs, None, None, infer)
-    return CallPlan(outs, _recorder(compute, calls) if is_recorded else evaluate, evaluate, infer)
+        return CallPlan(op, outs, None, None, infer)
+    return CallPlan(op, outs, _recorder(compute, calls) if is_recorded else evaluate, evaluate, infer)
 
 
 class _CallsOfMany:

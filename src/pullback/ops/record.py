@@ -20,6 +20,7 @@ from .dispatch import compute, run
 from .op import OUT, Op, PartRule
 from .plans import call_key, find_plan, learn_call
 from .plans_of_many import make_call_plan
+from .timed_calls import time_compute
 
 _getframe = sys._getframe
 
@@ -62,6 +63,8 @@ def record_general(top: Tensor, op: Op, args: Sequence[Any], static: dict[str, A
     evaluate = run if level > 1 else compute
     if mode.instruments is None or not mode.instruments.sees(op):
         out = evaluate(op, values, static)
+    elif level == 1 and mode.instruments.timer is not None:
+        out = time_compute(mode.instruments.timer, compute, op, values, static)
     else:
         out = mode.instruments.compute(OpCall(op, args, values, static, level, tracked), evaluate)
     if level > 1 and type(out) is not tuple and (not isinstance(out, Value) or out.level < level - 1):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,12 @@ from ..arrays.call_site import propagate_call_site, user_line
 from ..arrays.node import DifferentiatedCall, Hooks, Node, PlannedCall
 from ..arrays.spec import Spec, ones, spec_of, zeros
 from ..arrays.tensor import Tensor, wrap
+from ..arrays.timing import BACKWARD, PULL, clock
 from ..arrays.value import Value
 from ..errors import ArgumentError, DeviceError, DtypeError, GraphError, ShapeError
 from ..ops.elementwise import pointwise
 from ..ops.shape.reshaping import astype
-from ..settings import PLAIN, installed, modes, override_modes
+from ..settings import PLAIN, Modes, installed, modes, modes_below_timer, override_modes
 from .cotangents import GradientDelivery, strip_mask
 from .sweep import Sweep, is_in_running_call, locate_error
 
@@ -77,7 +79,7 @@ def _deliver_directly(root: Any, retain: bool) -> bool:
     parents = node.parents
     if DifferentiatedCall.is_any_running() or node.kept is None:
         return False
-    if (mode := modes()) is not PLAIN:
+    if (mode := modes()) is not PLAIN and modes_below_timer(mode) is not PLAIN:
         if mode.autocast is None:
             return False
         with override_modes(autocast=None):  # a derivative has the dtypes of its op, whatever is cast here
@@ -86,7 +88,8 @@ def _deliver_directly(root: Any, retain: bool) -> bool:
     if len(set(parents)) < len(parents) or (Hooks.exist and any(parent.hooks is not None for parent in parents)):
         return False
     try:
-        found = node.call.gradient(node.kept)
+        gradient = node.call.gradient
+        found = gradient(node.kept) if mode is PLAIN else _time_gradient(node, gradient, mode)
     except Exception as error:
         raise locate_error(error, node)  # noqa: B904 - it is the same error
     if found is None:
@@ -95,6 +98,19 @@ def _deliver_directly(root: Any, retain: bool) -> bool:
     if not retain:
         node.kept = None
     return True
+
+
+def _time_gradient(node: Any, gradient: Callable[[Any], Any], mode: Modes) -> Any:
+    """The gradient of a node, and an event about it, which is the whole pass."""
+    start = clock()
+    found = gradient(node.kept)
+    end = clock()
+    if found is not None:
+        code, lasti = user_line(sys._getframe(2))
+        made, thread, write = id(node), get_ident(), mode.instruments.timer.write  # type: ignore[union-attr]
+        write((PULL, node.rule, start, end, node.code, node.lasti, node.call.specs, made, thread))
+        write((BACKWARD, "backward", start, clock(), code, lasti, 0, 0, thread))
+    return found
 
 
 def _store_gradients(leaves: Sequence[Node], found: Sequence[Tensor]) -> None:

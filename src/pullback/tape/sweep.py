@@ -15,6 +15,7 @@ from ..arrays.backends import array_class_of_gpus, passes
 from ..arrays.call_site import propagate_call_site, user_line
 from ..arrays.node import DifferentiatedCall, Hooks, Node, NodeCall, PlannedCall, depends_on_running_call
 from ..arrays.tensor import Tensor
+from ..arrays.timing import time_pulls
 from ..errors import ArgumentError
 from ..ops.lazy import lazy_function
 from ..settings import installed, modes, override_modes
@@ -148,7 +149,7 @@ class Sweep:
         """For each node: take its cotangent, pull it back, add the shares to its parents'."""
         # another pass holds some of the nodes, so cotangents lie in the table
         if not self.claimed:
-            for node in order:
+            for node in self._timed(order):
                 self.visit(node, self.table.pop(node, None))
             return
         try:
@@ -159,15 +160,20 @@ class Sweep:
 
     def _run_claimed(self, order: Sequence[Node]) -> None:
         if not self.create_graph and not self._watched:
-            self._run_plain(order)
+            self._run_plain(self._timed(order))
             return
         waiting = self.waiting
-        for node in order:
+        for node in self._timed(order):
             bar = node.bar
             node.bar = None
             self.visit(node, None if bar is waiting else bar)
 
-    def _run_plain(self, order: Sequence[Node]) -> None:
+    def _timed(self, order: Sequence[Node]) -> Iterable[Node]:
+        """The nodes, and a timer that looks on as they are asked for."""
+        timer = self._instruments.timer
+        return order if timer is None else time_pulls(order, timer)
+
+    def _run_plain(self, order: Iterable[Node]) -> None:
         """The plain case has its own loop, which is most of the cost of a small backward."""
         # read once: the loop below runs a few hundred nanoseconds a node
         retain, waiting, array = self.retain, self.waiting, _ndarray
@@ -273,6 +279,14 @@ class Sweep:
         if self._watched:
             self._instruments.pulled(node, shares)
         return self.hooks.run_post_hooks(node, shares, bar) if hooked else shares
+
+    def timed_shares(self, node: Node, bar: Any) -> tuple[Any, ...]:
+        """`shares`, in one of several threads."""
+        timer = self._instruments.timer
+        if timer is None:
+            return self.shares(node, bar)
+        (shares,) = (self.shares(each, bar) for each in time_pulls((node,), timer))
+        return shares
 
 
 def _specialize(rule: Any, kind: int) -> Any:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..arrays.backends import StreamPlace, current_place
 from ..arrays.node import Node
+from ..arrays.timing import is_on_gpu
 
 if TYPE_CHECKING:
     from .sweep import Sweep
@@ -28,11 +29,6 @@ def is_large(node: Node) -> bool:
     sizes = [s.size for s in spec] if isinstance(spec, tuple) else [spec.size]
     parents = [p.spec.size for p in node.parents if not isinstance(p.spec, tuple)]
     return bool(max(sizes + parents) >= _MIN_THREAD_ELEMENTS)
-
-
-def is_on_gpu(node: Node) -> bool:
-    spec = node.spec
-    return any(s.device != "cpu" for s in (spec if isinstance(spec, tuple) else (spec,)))
 
 
 def run_threads(sweep: Sweep, workers: int) -> None:
@@ -113,7 +109,9 @@ class _Workers:
             for _, _, share in sorted(self._shares.pop(node, ()), key=lambda entry: entry[:2]):
                 bar = share if bar is None else self._sweep.sum(bar, share)
             bar = self._sweep.arrive(node, bar)
-        return () if bar is None or node.is_leaf else self._sweep.shares(node, bar)
+        if bar is None or node.is_leaf:
+            return ()
+        return self._sweep.timed_shares(node, bar)
 
     def _deliver(self, node: Node, shares: tuple[Any, ...]) -> None:
         at = self._position[node]

@@ -21,6 +21,7 @@ from ...arrays.call_site import user_line
 from ...arrays.memory_ledger import Ledger
 from ...arrays.node import Node
 from ...arrays.text import format_bytes, parse_bytes
+from ...arrays.timing import RECOMPUTE, span
 from ...errors import MemoryBudgetError
 from ...instrument import Instrument, OpCall, SavedSlot
 from ...ops.dispatch import compute
@@ -179,6 +180,10 @@ class Budget(Instrument):
             return array
 
     def _recompute(self, wanted: ValueRecipe) -> Any:
+        with span(RECOMPUTE, "memory_budget"):
+            return self._run_recipes(wanted)
+
+    def _run_recipes(self, wanted: ValueRecipe) -> Any:
         order, arrays = plan_recompute(wanted)
         # a profile sees what is computed again; the budget itself does its own accounting
         others = installed().without(Budget)

@@ -11,6 +11,7 @@ import numpy as np
 from ...arrays.protect import as_immutable
 from ...arrays.spec import spec_of, zeros
 from ...arrays.tensor import Tensor, wrap
+from ...arrays.timing import RECOMPUTE, span
 from ...errors import GraphError
 from ...ops.replay.rehearsal import undo_on_exit
 from ...settings import modes, set_modes
@@ -49,7 +50,10 @@ def sweep_backward(chain: Chain, ticket: Any, rest: Sequence[Any]) -> tuple[Any,
 @contextlib.contextmanager
 def repeating(chain: Chain) -> Iterator[None]:
     """Steps that ran before run as they did then, and leave no trace."""
-    with _in_original_modes(chain), chain.streams.replay_from_start(), undo_on_exit(chain.objects):
+    with (
+        span(RECOMPUTE, "checkpoint_loop"), _in_original_modes(chain), chain.streams.replay_from_start(),
+        undo_on_exit(chain.objects),
+    ):  # fmt: skip
         yield
 
 

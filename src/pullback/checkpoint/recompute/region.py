@@ -17,6 +17,7 @@ from typing import Any
 
 from ...arrays.call_site import user_line
 from ...arrays.scope import reopen_scopes
+from ...arrays.timing import RECOMPUTE, span
 from ...arrays.trees import flatten
 from ...instrument import Instruments, OpCall
 from ...ops.replay.reach import Reach
@@ -116,7 +117,7 @@ class Region:
         """Run the function again, up to the last value that is needed, and fulfill the promises."""
         wanted = [i for i, r in enumerate(self.promises) if r is not None and (p := r()) and p.peek() is None]
         second = SecondRun(self, len(self.log) if self.verify is True else wanted[-1])
-        with reopen_scopes(self._scopes):
+        with span(RECOMPUTE, self.name), reopen_scopes(self._scopes):
             # an outer region may have to run again for the arguments, so they come before any stream is held
             args, kwargs = self._context.copy().run(self._arguments.rebuild)
             with self._streams.rewind():

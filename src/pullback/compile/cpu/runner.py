@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
+import functools
 import itertools
 import threading
 from collections.abc import Callable, Sequence
@@ -18,6 +20,8 @@ from ..schedule.index_checks import find_index_checks
 from ..target import ARRAYS, SAVED_ARRAYS, Compilation
 from .program.operands import read_numbers_from_table
 from .program.parallel_call import PARALLEL, has_blocks
+from .program.render import render_program
+from .program.step_clock import ClockedBuild, StepClock, register_clock
 from .runtime.callbacks import HostCallbacks
 from .runtime.entry import WITH_RESULTS, ProgramEntry
 from .runtime.link import link
@@ -72,6 +76,15 @@ class CpuRunner:
         if self.donated:
             count = itertools.count()
             self.order = [self.donated[i] if i in self.donated else ~next(count) for i in range(len(outs))]
+
+    @functools.cached_property
+    def clocked(self) -> ClockedBuild | None:
+        """The same program, in a build that times its steps; None where the machine has no clock for it."""
+        if not register_clock():
+            return None
+        clock, made = StepClock(), copy.copy(self.compilation)
+        made.code = render_program(self.steps, made.options.fast, made.target.limits, clock)
+        return ClockedBuild(CpuRunner(made), tuple(clock.steps))
 
     @property
     def direct(self) -> CpuRunner:

@@ -11,6 +11,7 @@ from types import CodeType
 from typing import Any
 
 from ...arrays.call_site import format_line, user_line
+from ...arrays.timing import clock
 from ...ops.collective.world import Started
 
 
@@ -28,6 +29,7 @@ class Running(Started):
             self._results = self._work()
         except BaseException as error:
             self._error = error
+        self.ended = clock()
         self._done.set()
 
     def wait(self, timeout: float | None = None) -> list[Any]:

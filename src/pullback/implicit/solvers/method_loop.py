@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from ...arrays.origin import register_round
+from ...arrays.timing import ITERATION, span
 from ...arrays.trees import flatten
 from ...arrays.value import unwrap_array
 from ...ops.elementwise import pointwise
@@ -140,7 +141,8 @@ def run_method(
     for steps in range(max_steps):
         if bool(method.done(problem, state)):
             return state, steps
-        state = method.step(problem, state)
+        with span(ITERATION, type(method).__name__):
+            state = method.step(problem, state)
         if watch is not None:
             watch(steps + 1, state)
     return state, max_steps

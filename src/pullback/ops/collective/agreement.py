@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import make_spec
+from ...arrays.timing import MEETING, span
 from .. import statics
 from ..families import general
 from ..op import COLLECTIVE
@@ -21,7 +22,9 @@ from .world import make_call
 
 def _wait_for_all(xp: Any, ranks: int, text: str) -> Any:
     """Meet all ranks, who must have the same text."""
-    world_of("barrier", ranks).meet(make_call(text or "barrier", Nothing(), ()), xp, (), Nothing())
+    call = make_call(text or "barrier", Nothing(), ())
+    with span(MEETING, call):
+        world_of("barrier", ranks).meet(call, xp, (), Nothing())
     return np.ones((), np.bool_)
 
 

@@ -21,6 +21,7 @@ from .batching import batch_behind
 from .checks import check_finite
 from .exchange import Concatenation, FiniteSums, Sum
 from .records import RANKS, TO_COMMON, TO_OWN, as_native, meet, meet_many, world_of
+from .timed_start import start_in_time
 from .world import Started, make_call
 
 
@@ -104,7 +105,7 @@ def _start_totals(xp: Any, xs: Sequence[Any], ranks: int) -> Any:
         return np.array(0)
     call = make_call("total", Sum(), tuple([(x.dtype, x.shape) for x in arrays]), " (started)")
     number = next(_tickets)
-    _started[number] = world.start(call, xp, arrays, Sum())
+    _started[number] = start_in_time(world, call, xp, arrays, Sum())
     return np.array(number)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import Spec, make_spec
+from ...arrays.timing import MEETING, span
 from ...errors import ShapeError, WorldError
 from .. import statics
 from ..dispatch import apply
@@ -54,7 +55,9 @@ def meet_many(
     """The results of a collective on several arrays at once, in the memory of `outs` where the engine takes it."""
     arrays = [as_native(xp.asarray(x)) for x in arrays]
     call = make_call(name, exchange, tuple([(x.dtype, x.shape) for x in arrays]))
-    return world_of(name, ranks).meet(call, xp, arrays, exchange, outs)
+    world = world_of(name, ranks)
+    with span(MEETING, call):
+        return world.meet(call, xp, arrays, exchange, outs)
 
 
 def as_native(x: Any) -> Any:

@@ -37,7 +37,11 @@ class Call(NamedTuple):
 
 
 class Started(ABC):
-    """A collective that may still be under way."""
+    """A collective that may still be under way. `ended` is when another thread was done with it (`arrays/timing.py`),
+    0 if that is not known.
+    """
+
+    ended: int = 0
 
     @abstractmethod
     def wait(self) -> list[Any]:

@@ -26,7 +26,7 @@ from ...compile.stage.closure_walk import snapshot_closure
 from ...errors import GraphError, PullbackError
 from ...nn.module import trainable_mask
 from ...ops.lazy import lazy_function
-from ...settings import modes, no_grad
+from ...settings import looks_at_values, modes, no_grad
 from ..rule import Rule
 from .leaf_program import Settings, StateLayout, candidate_settings, compile_leaf, find_layout
 
@@ -230,7 +230,7 @@ class Update:
         self.copies: dict[int, Any] = {}
         if gradients is not None:
             self.gradients = [_Given(gradients[i]) for i in part.places]
-        if modes().instruments is not None or current_scope() is not None:
+        if looks_at_values(modes()) or current_scope() is not None:
             # what looks at rebound variables must see them
             for row in range(len(tensors)):
                 self._copy_value(row)

@@ -9,12 +9,13 @@ from typing import Any, final
 from ...arrays.argument_checks import short_repr
 from ...arrays.spec import spec_of, zeros
 from ...arrays.tensor import Tensor
+from ...arrays.timing import OPTIMIZER, span
 from ...arrays.trees import unflatten
 from ...errors import ArgumentError, GraphError
 from ...ops.concrete import is_concrete
 from ...ops.placement import move
 from ...public_names import explain_missing_attributes
-from ...settings import enable_grad, modes, override_modes, uses_native_code
+from ...settings import enable_grad, looks_at_values, modes, override_modes, uses_native_code
 from ..leaves import keep_autocast
 from ..rule import Rule
 from .parameter_groups import ParameterGroup, make_groups, untracked_value
@@ -99,7 +100,7 @@ class Optimizer:
             for _, p in self._named_parameters():
                 p.grad = None if p.grad is None else zeros(p.spec)
             return
-        watched = modes().instruments is not None
+        watched = looks_at_values(modes())
         for group in self.groups:
             for p in group.tensors:
                 if watched:
@@ -185,10 +186,17 @@ class Optimizer:
         """Step by given gradients, or by those of the parameters; where `accept` holds, if it is given. All groups are
         computed, or checked, before any tensor changes, so that an error leaves everything as it was.
         """
+        if modes().instruments is not None:
+            with span(OPTIMIZER, type(self).__name__):
+                self._step_all(grads, extra, accept)
+        else:
+            self._step_all(grads, extra, accept)
+
+    def _step_all(self, grads: Sequence[list[Any]] | None, extra: Mapping[str, Any], accept: Any) -> None:
         if modes().autocast is not None:
             extra = keep_autocast(extra)
             with override_modes(autocast=None):
-                self._apply(grads, extra, accept)
+                self._step_all(grads, extra, accept)
             return
         may_be_native = uses_native_code() is not False and modes().tracing is None
         if grads is not None:

@@ -28,6 +28,7 @@ from ..window.routine import ROUTINE, plan_constant, plan_of_step, render_window
 from .control_flow import emit_control_flow
 from .parallel_call import PRODUCTS, emit_parallel_call
 from .small_loops import limits_without_masks
+from .step_clock import StepClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,9 @@ MAX_STEPS_PER_FUNCTION = 48
 _FAST = "reassoc nsz arcp contract"
 
 
-def render_program(steps: Steps, fast: bool, limits: Limits) -> RenderedProgram:
-    writer = ProgramWriter(steps, limits)
+def render_program(steps: Steps, fast: bool, limits: Limits, clock: StepClock | None = None) -> RenderedProgram:
+    """The program; with a clock, one that times its steps."""
+    writer = ProgramWriter(steps, limits, clock=clock)
     pieces: list[str | Host] = []
     for host, group in itertools.groupby(steps.steps, key=_cuts_program):
         if host:
@@ -71,8 +73,14 @@ def _cuts_program(step: Any) -> bool:
 class ProgramWriter:
     """Renders one program. Nested programs have writers of their own, which share the module with the `outer` one."""
 
-    def __init__(self, steps: Steps, limits: Limits, outer: ProgramWriter | None = None) -> None:
+    def __init__(
+        self, steps: Steps, limits: Limits, outer: ProgramWriter | None = None, clock: StepClock | None = None
+    ) -> None:
         self.limits = limits
+        #: What times steps, the number of the one that is being emitted, and of the one around this program.
+        self.clock: StepClock | None = outer.clock if outer else clock
+        self.current: int | None = None
+        self.outer_step: int | None = outer.current if outer else None
         assert steps.arena is not None
         #: Where in the arena the scratch memory of kernels starts, and the memory of nested programs.
         self.scratch = steps.arena
@@ -137,9 +145,19 @@ class ProgramWriter:
         self.arena_at = self.load_entry(self.base)
         # once for all steps: LLVM's time is proportional to the text
         self.scratch_at, self.status_at = self.arena_pointer(self.scratch), self.load_entry(self.base + 1)
-        for step in steps:
-            self.emit_step(step)
+        self._emit_steps(steps)
         self.bodies.append(self.text.render(f"define {linkage}void @{name}(ptr %table) {how}"))
+
+    def _emit_steps(self, steps: list[Any]) -> None:
+        if self.clock is None:
+            for step in steps:
+                self.emit_step(step)
+            return
+        slot = self.clock.begin(self.text, self.builder)
+        for step in steps:
+            self.current = self.clock.add(step, self.outer_step)
+            self.emit_step(step)
+            self.clock.note(self.builder, slot, self.current)
 
     def emit_step(self, step: Any) -> None:
         """Append the instructions of one step."""
@@ -293,5 +311,5 @@ class ProgramWriter:
         )
         return "\n".join([
             *sorted(self.globals.lines.values()), *sorted(self.declared), *self.math_functions.values(), *kernels,
-            *self.bodies, attributes,
+            *self.bodies, *([] if self.clock is None else self.clock.render()), attributes,
         ])  # fmt: skip
