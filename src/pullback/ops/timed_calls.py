@@ -65,6 +65,7 @@ def time_planned(timer: Timer, op: Op, run: Callable[..., Any], *args: Any) -> A
     end = clock()
     node = out.node if type(out) is Tensor else None
     # `base` tells a view; nothing is computed here that can be computed later
+    code: Any
     size = out.spec if node is not None and getattr(out.value, "base", None) is None else new_bytes(out)
     if node is None:
         code, lasti = user_line(_getframe(2))
