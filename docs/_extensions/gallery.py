@@ -91,15 +91,16 @@ def sources_digest() -> str:
 
 def finish(app: Sphinx, failed: Exception | None) -> None:
     """Wait for the pictures, and put them into the pages."""
-    if app.drawing is not None:
+    drawing, app.drawing = app.drawing, None  # a build that fails for its warnings ends twice
+    if drawing is not None:
         if failed:
-            app.drawing.kill()
-        _, errors = app.drawing.communicate()
-        if app.drawing.returncode and not failed:
+            drawing.kill()
+        _, errors = drawing.communicate()
+        if drawing.returncode and not failed:
             raise ExtensionError(f"the pictures of the examples failed:\n{errors}")
     if failed or app.builder.format != "html":
         return
-    if app.drawing is not None:
+    if drawing is not None:
         (app.pictures.parent / "unfinished").rename(app.pictures)
     for page in (Path(app.outdir) / "examples.html", *(Path(app.outdir) / "examples").glob("*.html")):
         page.write_text(PICTURE.sub(lambda found: shown_in(app.pictures, *found.groups()), page.read_text()))
