@@ -99,12 +99,19 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _end_leftovers(folder: Path) -> None:
     """Kill what is left of a job: launchers end ranks that they believe to be well, and forget others."""
-    deadline = time.monotonic() + _LEFTOVER_SECONDS  # most are about to end
+    for _ in range(3):  # one may just have started another
+        left = _await_end(folder)  # most are about to end
+        for process in left:
+            with suppress(OSError):
+                os.kill(process, signal.SIGKILL)
+
+
+def _await_end(folder: Path) -> list[int]:
+    """The processes of a job that are left after a while."""
+    deadline = time.monotonic() + _LEFTOVER_SECONDS
     while (left := _find_processes(folder)) and time.monotonic() < deadline:
         time.sleep(0.02)
-    for process in left:
-        with suppress(OSError):
-            os.kill(process, signal.SIGKILL)
+    return left
 
 
 def _find_processes(folder: Path) -> list[int]:
