@@ -227,8 +227,8 @@ class _Exit:
         set_process_rank(_Left(world) if world.size > 1 else None)
         if cls.failed or world.error is not None:
             cls._end_job(world)
-        world.peers.announce(ENDED, "")
         world.close()
+        world.peers.announce(ENDED, "")
         while not world.peers.wait_for_others_to_leave(world.timeout):
             pass  # they may have much to do alone
         from mpi4py import MPI
