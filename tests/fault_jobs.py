@@ -134,6 +134,8 @@ def run_job(job: Job) -> Outcome:
             output.seek(0)
             text = output.read().decode(errors="replace")
         found = {r: _read_note(Path(notes) / f"{r}.json") for r in range(job.ranks)}
+        ended = [r for r, note in found.items() if note is not None]
+        problems += [f"rank {r} lost its output" for r in ended if (Path(notes) / f"{r}.log").read_text() != "kept"]
     return Outcome(problems + _judge(job, process.returncode, found), _longest_wait(found), seconds, text)
 
 

@@ -3,6 +3,7 @@ all ranks, and what happens where ranks do not do the same.
 """
 
 import functools
+import sys
 import threading
 import time
 
@@ -288,6 +289,101 @@ def test_gradients_are_as_before_where_ranks_come_apart():
 
     failing(on_rank, wanted=ValueError)
     assert kept == [[3.0, 3.0]]
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_what_a_failed_pass_has_started_is_not_part_of_the_next(overlap):
+    def fail(gradient):
+        raise ValueError("in a hook")
+
+    def on_rank():
+        params = [pb.tensor(np.ones(3), requires_grad=True) for _ in range(4)]
+        sums = distributed.DistributedGradient(params, bucket_mb=1e-5)
+
+        def run(scale, hook=None):
+            y = params[0] * scale
+            if hook is not None:
+                y.register_hook(hook)  # the gradients of the others come first
+            pb.sum(((y * params[1]) * params[2]) * params[3]).backward()
+
+        run(1.0)
+        run(1.0)
+        with sums.no_sync():
+            run(1.0)
+        before = [p.grad.tolist() for p in params]
+        with pytest.raises(ValueError, match="in a hook"):
+            run(100.0, fail)
+        assert [p.grad.tolist() for p in params] == before == [[5.0] * 3] * 4
+        run(1.0)
+        return [p.grad.tolist() for p in params]
+
+    assert distributed.run(on_rank, 2, timeout=20.0, overlap=overlap) == [[[8.0] * 3] * 4] * 2
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_number_that_is_not_finite_leaves_sums_that_wait_alone(compiled):
+    """Gradients that are accumulated, a pass that fails, and one that goes well."""
+
+    def on_rank():
+        w = pb.tensor(np.ones(3), requires_grad=True)
+        sums = distributed.DistributedGradient({"w": w})
+        loss = lambda w, x: pb.sum(w * x)  # noqa: E731
+        loss = pb.jit(loss) if compiled else loss
+        with sums.no_sync():
+            loss(w, np.ones(3)).backward()
+        bad = np.array([1.0, np.nan if distributed.rank() else 1.0, 1.0])
+        with pytest.raises(errors.NonFiniteError, match=r"rank 1: gradient of params\['w'\]"):
+            loss(w, bad).backward()
+        assert w.grad.tolist() == [1.0] * 3
+        loss(w, np.ones(3)).backward()
+        return w.grad.tolist()
+
+    assert distributed.run(on_rank, 2, timeout=20.0) == [[4.0] * 3] * 2
+
+
+def test_another_program_on_one_rank_overwrites_nothing():
+    kept = []
+
+    def on_rank():
+        @functools.partial(pb.jit, donate_argnums=0, static_argnums=1)
+        def step(w, times):
+            for _ in range(times):
+                w = w - 0.1 * pb.grad(lambda w: distributed.total(pb.sum(distributed.shared(w) ** 2)))(w)
+            return w
+
+        w = step(np.ones(3), 1)
+        before = w.copy()
+        try:
+            step(w, 1 + distributed.rank())
+        finally:
+            kept.append((w == before).all())
+
+    text = failing(on_rank, wanted=errors.MismatchError)
+    assert "rank 0: compiled step, which calls" in text
+    assert kept == [True, True]
+
+
+def test_ranks_that_raise_at_once_and_one_that_exits():
+    def on_rank():
+        distributed.barrier()
+        if r := distributed.rank():
+            raise (KeyError, ValueError)[r - 1]("mine")
+        distributed.total(1.0)
+
+    assert "mine" in failing(on_rank, 3, wanted=(KeyError, ValueError))
+    ends = []
+
+    def exits():
+        if distributed.rank() == 1:
+            sys.exit(3)
+        try:
+            distributed.total(1.0)
+        except errors.RankLostError as error:
+            ends.append(str(error))
+            raise
+
+    failing(exits, 2, wanted=SystemExit)
+    assert "rank 1 raised SystemExit: 3" in ends[0]
 
 
 def test_arguments():

@@ -10,7 +10,7 @@ import sliced_training
 from mpi_jobs import RANKS, ROOT, Engine, run_bounded, run_job, why_missing
 
 from pullback import distributed
-from pullback.distributed.engines.shared_slots import _process_state as process_state
+from pullback.distributed.engines.processes import process_state
 
 sys.path.insert(0, str(RANKS))
 import training

@@ -381,6 +381,8 @@ def find_run() -> Callable[[Note], None]:
 
 if __name__ == "__main__":
     note = Note()
+    held_back = open(NOTES / f"{NUMBER}.log", "w")  # noqa: SIM115 - what Python has not written yet must not be lost
+    held_back.write("kept")
     try:
         find_run()(note)
     except BaseException as error:

@@ -49,8 +49,8 @@ class Handle:
 
 class Hooks:
     """The hooks of one node in the order of registration: kind is "grad", "pre_accumulate" (of a leaf, with what is
-    about to be added to its gradient), "post_accumulate", "pre", "post", "retain", "multi", or "end" (once, when a
-    backward pass that reached the node has added up all gradients, and can still fail).
+    about to be added to its gradient), "post_accumulate", "pre", "post", "retain", "multi", "end" (once, when a
+    backward pass that reached the node has added up all gradients, and can still fail), or "failed" (once, if it did).
     """
 
     __slots__ = ("__weakref__", "entries")

@@ -35,7 +35,7 @@ from .codecs.codec import Codec
 class _Slot:
     """A parameter: what this rank alone has added to its gradient since ranks last summed it, and what it was then."""
 
-    __slots__ = ("base", "number", "own", "reached", "summed", "tensor")
+    __slots__ = ("_kept", "base", "number", "own", "reached", "summed", "tensor")
 
     def __init__(self, number: int, tensor: Tensor) -> None:
         self.number, self.tensor = number, tensor
@@ -43,10 +43,13 @@ class _Slot:
         self.own: Any = None
         self.summed: Tensor | None = None
         self.reached = False
+        #: What it was before the pass that is under way.
+        self._kept: tuple[Any, ...] | None = None
 
     def before(self, bar: Any) -> None:
         """A backward pass is about to add to the gradient."""
         held = self.tensor.grad
+        self._kept = self._kept or (held, self.base, self.own, self.summed)
         if held is None:
             self.base = self.own = None
         elif held is self.summed:
@@ -61,6 +64,16 @@ class _Slot:
         self.reached = True
         if self.base is None:
             self.own = self.tensor.grad
+
+    def end(self) -> None:
+        """The pass is over."""
+        self.reached, self._kept = False, None
+
+    def restore(self) -> None:
+        """The pass has failed."""
+        if self._kept is not None:
+            self.tensor.grad, self.base, self.own, self.summed = self._kept
+        self.end()
 
     def share(self) -> Any:
         """What this rank brings to the sum."""
@@ -169,13 +182,17 @@ class DistributedGradient:
 
     def _end(self) -> None:
         """The pass is over: sum what is not yet under way, and give all parameters their gradients."""
-        try:
-            if self._syncs:
-                self._sum()
-        finally:
-            for slot in self._slots:
-                slot.reached = False
-            self._order, self._started = [], []
+        if self._syncs:
+            self._sum()
+        for slot in self._slots:
+            slot.end()
+        self._order, self._started = [], []
+
+    def _failed(self) -> None:
+        """The pass has failed: what it added, and what of it was under way, must not come into the next one."""
+        for slot in self._slots:
+            slot.restore()
+        self._order, self._started = [], []
 
     def _sum(self) -> None:
         world = current_world()
@@ -291,4 +308,5 @@ def _watch(slot: _Slot, owner: DistributedGradient) -> list[Handle]:
         node.add_hook("pre_accumulate", slot.before),
         node.add_hook("post_accumulate", completed),
         node.add_hook("end", owner._end),
+        node.add_hook("failed", owner._failed),
     ]

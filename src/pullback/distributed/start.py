@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import faulthandler
 import gc
 import io
 import os
@@ -12,9 +13,10 @@ import platform
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from ..arrays.argument_checks import check_number
 from ..arrays.call_site import format_line, is_library_code
@@ -28,8 +30,9 @@ from .engines.node import MEMORY_BYTES, NodeWorld
 from .engines.peers import ENDED, RAISED, run_bounded
 from .job_reports import OwnReport
 from .launch import shares_memory
-from .supervision import ask_for_end, find_missing, note_arrival
+from .supervision import ask_for_end, find_missing, leave_start, note_arrival
 
+R = TypeVar("R")
 #: Variables in which launchers say how many ranks they started.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "PMIX_SIZE", "PULLBACK_RANKS")
 _MISSING = (
@@ -72,7 +75,7 @@ def init(*, timeout: float = TIMEOUT, engine: str = "auto", overlap: bool | None
     try:
         world = _start_mpi(launched, timeout, engine)
     except BaseException:
-        atexit.register(ask_for_end, timeout)  # by then all ranks have given up
+        atexit.register(leave_start, timeout)
         raise
     world.runs_beside = world.runs_beside if overlap is None else bool(overlap)
     _Exit.install(world)
@@ -104,13 +107,15 @@ def _launched_size() -> int:
 
 
 def _outlive_others() -> None:
-    """MPICH's launcher sends all ranks a signal when one dies, which ends them unless they expect it. Its library calls
-    the handler that was there before, without asking whether it is one: to ignore the signal would crash.
+    """MPICH's launcher sends all ranks a signal when one has ended, which ends them too unless they expect it. Its
+    library calls the handler that was there before, without asking whether it is one: to ignore the signal would crash
+    until MPI is over, and is right from then on, since Python removes handlers at its end.
     """
     if "PMI_RANK" not in os.environ or threading.current_thread() is not threading.main_thread():
         return
     if signal.getsignal(signal.SIGUSR1) in (signal.SIG_DFL, signal.SIG_IGN):
         signal.signal(signal.SIGUSR1, lambda number, frame: None)
+        atexit.register(signal.signal, signal.SIGUSR1, signal.SIG_IGN)
 
 
 def _start_mpi(launched: int, timeout: float, engine: str) -> Any:
@@ -122,17 +127,22 @@ def _start_mpi(launched: int, timeout: float, engine: str) -> Any:
             "  It may have failed before, or wait elsewhere; or ranks were started by the launcher of another MPI."
         )
 
-    mpi = run_bounded(lambda: _import_mpi(launched), timeout, late)
+    deadline = time.monotonic() + timeout
+
+    def run(function: Callable[[], R]) -> R:
+        return run_bounded(function, max(deadline - time.monotonic(), 0.0), late)
+
+    mpi = run(lambda: _import_mpi(launched))
     size = mpi.COMM_WORLD.size
     if launched > 1 and size != launched:
         raise WorldError(
             f"init: the launcher started {launched} ranks, and MPI sees {size}.\n{_OTHER_MPI.format(_library(mpi))}"
         )
-    world = run_bounded(lambda: _make_world(mpi, timeout), timeout, late)
+    world = run(lambda: _make_world(mpi, timeout))
     if engine == "mpi" or size == 1:
         return world
     finding = find_gpu_of_rank(world.local_rank)  # in this thread, whose current GPU it sets
-    findings = run_bounded(lambda: mpi.COMM_WORLD.allgather(finding), timeout, late)
+    findings = run(lambda: mpi.COMM_WORLD.allgather(finding))
     return add_nccl(world, findings, is_required=engine == "nccl")
 
 
@@ -147,9 +157,9 @@ def _import_mpi(launched: int) -> Any:
         os.environ.setdefault("OMPI_MCA_osc", "^ucx")  # it complains where it finds no network of its kind
     from mpi4py import MPI
 
-    # others may end the process without an error
-    if "OMPI_COMM_WORLD_SIZE" in os.environ and "Open MPI" not in _library(MPI):
-        raise WorldError(f"init: Open MPI's launcher started this process.\n{_OTHER_MPI.format(_library(MPI))}")
+    library = _library(MPI)
+    if "OMPI_COMM_WORLD_SIZE" in os.environ and "Open MPI" not in library:  # which may end the process without an error
+        raise WorldError(f"init: Open MPI's launcher started this process.\n{_OTHER_MPI.format(library)}")
     if not MPI.Is_initialized():
         _initialize(MPI)
     return MPI
@@ -244,14 +254,14 @@ class _Exit:
         world = cls.world
         if os.getpid() != cls._process:  # a child of this rank is none
             return
-        set_process_rank(_Left(world))
+        set_process_rank(_Left(world) if world.size > 1 else None)
         if world.error is not None:
             cls.report.failed(world.error)
         if cls.failed or world.error is not None:
             cls._end_job(world)
-        world.peers.announce(ENDED, "")
         world.close()
         cls.report.end()
+        world.peers.announce(ENDED, "")
         while not world.peers.wait_for_others_to_leave(world.timeout):
             pass  # they may have much to do alone
         from mpi4py import MPI
@@ -267,15 +277,16 @@ class _Exit:
         _flush_files()
         world.peers.leave()
         if not world.peers.wait_for_others_to_leave(world.timeout):
-            for rank in world.peers.find_running():
-                world.peers.processes.kill(rank)
+            world.peers.kill_stuck()
             world.peers.wait_for_others_to_leave(_ABORT_SECONDS)
-            if world.peers.find_running():  # on other machines
+            if world.peers.find_running():  # elsewhere
                 from mpi4py import MPI
 
                 ask_for_end(_ABORT_SECONDS)
-                with contextlib.suppress(TimeoutError):
-                    run_bounded(lambda: MPI.COMM_WORLD.Abort(1), _ABORT_SECONDS, TimeoutError)
+                with open(os.devnull, "w") as nowhere:
+                    # it may hang, and no thread can be started any more
+                    faulthandler.dump_traceback_later(_ABORT_SECONDS, exit=True, file=nowhere)
+                    MPI.COMM_WORLD.Abort(1)
         os._exit(1)  # threads may hang in MPI
 
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 #: The variable that names a folder of the launcher's, in which ranks ask for the end of the job.
 FOLDER = "PULLBACK_JOB_FOLDER"
-_REQUEST, _ARRIVAL = "end-", "start-"
+_REQUEST, _ARRIVAL, _DEPARTURE = "end-", "start-", "left-"
 #: Variables in which launchers tell a process which rank it is.
 _NUMBERS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 #: Seconds between looks, that a launcher has to end a job, and that ranks have to end after it.
-_LOOK_SECONDS, _GRACE, _LEFTOVER_SECONDS = 0.1, 5.0, 0.5
+_LOOK_SECONDS, _GRACE, _LEFTOVER_SECONDS = 0.1, 2.0, 0.5
 
 
 def ask_for_end(seconds: float, environment: Mapping[str, str] = os.environ) -> None:
@@ -34,10 +34,26 @@ def ask_for_end(seconds: float, environment: Mapping[str, str] = os.environ) -> 
 
 def note_arrival(environment: Mapping[str, str] = os.environ) -> None:
     """This rank has come to `init`: MPI cannot say who is missing before all have come."""
+    _touch(_ARRIVAL, environment)
+
+
+def leave_start(timeout: float, environment: Mapping[str, str] = os.environ) -> None:
+    """End after `init` has failed, when the others that came to it have given up too: a launcher may end them once one
+    process is gone. Those that did not come are then ended.
+    """
+    _touch(_DEPARTURE, environment)
+    folder = Path(environment.get(FOLDER, os.devnull))
+    deadline = time.monotonic() + timeout
+    while len([*folder.glob(f"{_DEPARTURE}*")]) < len([*folder.glob(f"{_ARRIVAL}*")]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    ask_for_end(_GRACE, environment)
+
+
+def _touch(kind: str, environment: Mapping[str, str]) -> None:
     number = next((environment[name] for name in _NUMBERS if environment.get(name, "").isdecimal()), None)
     if (folder := environment.get(FOLDER)) and number is not None:
         with suppress(OSError):
-            Path(folder, f"{_ARRIVAL}{number}").touch()
+            Path(folder, f"{kind}{number}").touch()
 
 
 def find_missing(ranks: int, environment: Mapping[str, str] = os.environ) -> list[int]:
@@ -81,12 +97,19 @@ def end_launcher(process: subprocess.Popen[bytes], number: int = signal.SIGTERM)
 
 def end_leftovers(folder: Path) -> None:
     """Kill what is left of a job: launchers end ranks that they believe to be well, and forget others."""
-    deadline = time.monotonic() + _LEFTOVER_SECONDS  # most are about to end
+    for _ in range(3):  # one may just have started another
+        left = _await_end(folder)  # most are about to end
+        for process in left:
+            with suppress(OSError):
+                os.kill(process, signal.SIGKILL)
+
+
+def _await_end(folder: Path) -> list[int]:
+    """The processes of a job that are left after a while."""
+    deadline = time.monotonic() + _LEFTOVER_SECONDS
     while (left := _find_processes(folder)) and time.monotonic() < deadline:
         time.sleep(0.02)
-    for process in left:
-        with suppress(OSError):
-            os.kill(process, signal.SIGKILL)
+    return left
 
 
 def _find_processes(folder: Path) -> list[int]:

@@ -22,6 +22,7 @@ from ..ops.elementwise import pointwise
 from ..ops.shape.reshaping import astype
 from ..settings import PLAIN, Modes, installed, modes, modes_below_timer, override_modes
 from .cotangents import GradientDelivery, strip_mask
+from .hooks import run_failure_hooks
 from .sweep import Sweep, is_in_running_call, locate_error
 
 _gradient_lock = threading.Lock()
@@ -284,6 +285,8 @@ class _GradientLog:
 
     def undo(self) -> None:
         _restore(self._before)
+        if Hooks.exist:
+            run_failure_hooks([tensor.node for tensor, _ in self._before])
 
 
 def _as_list(given: Any, what: str) -> list[Any]:

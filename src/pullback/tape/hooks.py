@@ -85,6 +85,13 @@ def retain_grad(self: Tensor) -> None:
         node.add_hook("retain", weakref.ref(self))
 
 
+def run_failure_hooks(nodes: Sequence[Node | None]) -> None:
+    """A pass has failed that had added to the gradients of nodes: each hook that wants to know runs once."""
+    tables = [node.hooks.entries.values() for node in nodes if node is not None and node.hooks is not None]
+    for hook in dict.fromkeys(hook for entries in tables for kind, hook in entries if kind == "failed"):
+        hook()
+
+
 class HookRun:
     """The hooks of one backward pass, as they were when it began: changes made inside a hook apply to the next pass."""
 

@@ -86,6 +86,13 @@ class Peers(ABC):
         """The other ranks that know of no failure."""
         return [r for r, (state, _) in enumerate(self.states()) if state == RUNNING and r != self.rank]
 
+    def kill_stuck(self) -> None:
+        """End the processes of this machine that will not end: they know of no failure, or are stopped."""
+        running = self.find_running()
+        for r in range(self.size):
+            if r in running or self.processes.is_stopped(r):
+                self.processes.kill(r)
+
     def has_failed(self) -> bool:
         """Whether a rank has raised, failed or died."""
         return any(state not in (RUNNING, ENDED) for state, _ in self.states())
