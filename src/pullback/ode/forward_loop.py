@@ -159,9 +159,7 @@ def _find_status(
     return pointwise.where(is_stuck, cause, spent)
 
 
-def _save_times(
-    problem: Problem, f: Slope, times: Any, c: Carry, t_next: Any, is_good: Any
-) -> tuple[Any, Any, Any]:
+def _save_times(problem: Problem, f: Slope, times: Any, c: Carry, t_next: Any, is_good: Any) -> tuple[Any, Any, Any]:
     """The states at the times that lie within an accepted step."""
     count = len_of(times)
     ahead = pointwise.sign(t_next - c.t)

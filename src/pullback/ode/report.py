@@ -17,7 +17,6 @@ class Report(NamedTuple):
     time that it reached. In a `vmap` and inside of `pb.jit` each is a value of the program.
     """
 
-    method: str
     steps: Any
     rejected: Any
     evaluations: Any
@@ -27,7 +26,7 @@ class Report(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.method}: {_say_status(self.status)}\n"
+            f"solve: {_say_status(self.status)}\n"
             f"  steps           {self.steps} accepted, {self.rejected} rejected\n"
             f"  evaluations     {self.evaluations} of f\n"
             f"  error of a step at most {float(np.max(self.error)):.3g} of the tolerance"

@@ -75,7 +75,9 @@ def solve(
     policy = _check_option(policy, DerivativePolicy, "derivative", "pb.ode.ThroughSteps()")
     layout, leaves = VectorLayout.from_tree(y0, "ode.solve")
     if layout.dtype.itemsize < 4:
-        raise DtypeError(f"ode.solve: states of {layout.dtype} are too coarse.\n  Solve in float32, and cast the result.")
+        raise DtypeError(
+            f"ode.solve: states of {layout.dtype} are too coarse.\n  Solve in float32, and cast the result."
+        )
     method.check_state(layout)
     t0, t1 = _parse_span(span, layout)
     times = np.zeros(0, layout.dtype) if saveat is None else _parse_times(saveat, t0, t1, layout)
@@ -133,7 +135,10 @@ def _parse_times(saveat: Any, t0: Any, t1: Any, layout: VectorLayout) -> Any:
 
 def _make_tolerance(rtol: Any, atol: Any, layout: VectorLayout) -> Tolerance:
     is_double = layout.dtype.itemsize >= 8
-    chosen = (1e-6 if is_double else 1e-4) if rtol is None else rtol, (1e-9 if is_double else 1e-6) if atol is None else atol
+    chosen = (
+        (1e-6 if is_double else 1e-4) if rtol is None else rtol,
+        (1e-9 if is_double else 1e-6) if atol is None else atol,
+    )
     for name, value in zip(("rtol", "atol"), chosen, strict=True):
         if isinstance(value, bool) or not isinstance(value, (int, float, np.floating)) or not 0 <= value < np.inf:
             raise ArgumentError(f"ode.solve: {name} must be a number that is not negative, got {value!r}.")
@@ -190,7 +195,7 @@ def _make_report(problem: Problem, method: Method, done: Outcome) -> Report:
     tried = steps + rejected
     evaluations = 1 + tried * method.evaluations + (0 if isinstance(problem.control, FixedSteps) else 1)
     error = error if problem.method.error_order is not None and not isinstance(problem.control, FixedSteps) else 0.0
-    return Report(str(method), steps, rejected, evaluations, error, status, t)
+    return Report(steps, rejected, evaluations, error, status, t)
 
 
 def _as_number(x: Any) -> Any:

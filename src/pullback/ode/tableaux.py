@@ -239,6 +239,7 @@ DOPRI8 = Tableau(
     error_order=7,
 )
 
+
 def _make_kvaerno3() -> Tableau:
     # L-stability and third order: x^3 - 3 x^2 + 3/2 x - 1/6 = 0. The second stage lies at 2 x, the others at 1, and the
     # conditions up to order 2 for the third row, up to order 3 for the fourth, leave nothing free.
