@@ -122,7 +122,9 @@ def measure_torchdiffeq():
     begin = torch.tensor(start)
 
     def neural_gradient():
-        f = lambda t, y: torch.tanh(y @ ws[0] + ws[1]) @ ws[2] + ws[3]
+        def f(t, y):
+            return torch.tanh(y @ ws[0] + ws[1]) @ ws[2] + ws[3]
+
         end = odeint(f, begin, torch.tensor([0.0, 1.0]), method="dopri5", rtol=1e-5, atol=1e-6)[-1]
         return torch.autograd.grad((end**2).sum(), ws)
 

@@ -38,7 +38,9 @@ def test_detest_problems_to_the_tolerance(name):
     for method in (pb.ode.Tsit5(), pb.ode.Dopri5(), pb.ode.Dopri8()):
         found = pb.ode.solve(f, y0, (0, 20), method=method, rtol=1e-8, atol=1e-8)
         assert np.abs(found.y - exact).max() < 1e-5, (name, method)  # a step errs by 1e-8, the whole by more
-        assert 0 < found.report.error <= 1 and found.report.status == 0 and found.report.t == 20.0
+        assert 0 < found.report.error <= 1
+        assert found.report.status == 0
+        assert found.report.t == 20.0
 
 
 def test_tighter_tolerances_give_smaller_errors():
@@ -49,11 +51,14 @@ def test_tighter_tolerances_give_smaller_errors():
 
 
 def test_saved_times_and_backward_time():
-    f = lambda t, y: pb.stack([y[1], -y[0]])
+    def f(t, y):
+        return pb.stack([y[1], -y[0]])
+
     times = np.linspace(0, 7, 29)
     for method in (pb.ode.Bosh3(), pb.ode.Tsit5(), pb.ode.Dopri5(), pb.ode.Dopri8()):
         there = pb.ode.solve(f, np.array([0.0, 1.0]), (0, 7), saveat=times, method=method, rtol=1e-7, atol=1e-9)
-        assert there.y.shape == (29, 2) and np.array_equal(there.t, times)
+        assert there.y.shape == (29, 2)
+        assert np.array_equal(there.t, times)
         assert np.abs(there.y - np.stack([np.sin(times), np.cos(times)], 1)).max() < 2e-5
         back = pb.ode.solve(f, there.y[-1], (7, 0), saveat=times[::-1], method=method, rtol=1e-7, atol=1e-9)
         assert np.abs(back.y[::-1] - there.y).max() < 4e-5
@@ -70,26 +75,37 @@ def test_the_report_counts_evaluations():
         report = pb.ode.solve(f, np.array([1.0, 2.0]), (0.0, 30.0)).report
     assert report.rejected + report.steps > 5
     assert report.evaluations == len([c for c in calls if c == c])
-    assert "accepted" in str(report) and "reached the end" in str(report)
+    assert "accepted" in str(report)
+    assert "reached the end" in str(report)
 
 
 def test_trees_numbers_and_shapes():
     y0 = {"q": np.ones((2, 3)), "p": [np.zeros(()), np.full(1, 2.0)]}
-    f = lambda t, y, k: {"q": -y["q"] * k, "p": [y["q"].sum() * 0.0 + 1.0, y["p"][1] * 0.0]}
+
+    def f(t, y, k):
+        return {"q": -y["q"] * k, "p": [y["q"].sum() * 0.0 + 1.0, y["p"][1] * 0.0]}
+
     found = pb.ode.solve(f, y0, (0, 2), 0.5, saveat=[1, 2]).y
-    assert found["q"].shape == (2, 2, 3) and found["p"][0].shape == (2,) and found["p"][1].shape == (2, 1)
-    assert np.allclose(found["q"][1], np.exp(-1.0), atol=1e-6) and np.allclose(found["p"][0], [1, 2])
+    assert found["q"].shape == (2, 2, 3)
+    assert found["p"][0].shape == (2,)
+    assert found["p"][1].shape == (2, 1)
+    assert np.allclose(found["q"][1], np.exp(-1.0), atol=1e-6)
+    assert np.allclose(found["p"][0], [1, 2])
     still = pb.ode.solve(f, y0, (1, 1), 0.5)
-    assert np.array_equal(still.y["q"], y0["q"]) and still.report.steps == 0
+    assert np.array_equal(still.y["q"], y0["q"])
+    assert still.report.steps == 0
     for dtype in (np.float32, np.float64):
         y = pb.ode.solve(lambda t, y: -t * y, np.ones(3, dtype), (0, 1)).y
-        assert y.dtype == dtype and np.allclose(y, np.exp(-0.5), atol=1e-4)
+        assert y.dtype == dtype
+        assert np.allclose(y, np.exp(-0.5), atol=1e-4)
     single = pb.ode.solve(lambda t, y: -y, np.ones(2, np.float32), (0, 1), derivative=POLICIES[0])
     assert single.report.error <= 1
 
 
 def test_mistakes_are_refused():
-    f = lambda t, y: -y
+    def f(t, y):
+        return -y
+
     for options, error, words in [
         ({"saveat": [0.0, 2.0]}, pb.errors.ArgumentError, "saveat"),
         ({"saveat": [0.5, 0.2]}, pb.errors.ArgumentError, "not in order"),
@@ -141,7 +157,9 @@ def test_gradients_of_lorenz(policy):
         return (pb.ode.solve(lorenz, y0, (t0, t1), *p, derivative=policy, **TIGHT).y ** 2).sum()
 
     def exact(y0, t0, t1, p):
-        f = lambda t, y: np.asarray(lorenz(t, y, *p))
+        def f(t, y):
+            return np.asarray(lorenz(t, y, *p))
+
         return (solve_ivp(f, (t0, t1), y0, method="DOP853", rtol=1e-13, atol=1e-13).y[:, -1] ** 2).sum()
 
     found = pb.grad(loss, argnums=(0, 1, 2, 3))(y0, 0.0, 0.6, p)
@@ -150,14 +168,17 @@ def test_gradients_of_lorenz(policy):
     assert np.allclose(found[0], wanted, rtol=2e-5)
     assert np.allclose(found[2], (exact(y0, 0, 0.6 + h, p) - exact(y0, 0, 0.6 - h, p)) / (2 * h), rtol=2e-5)
     assert np.allclose(found[1], (exact(y0, h, 0.6, p) - exact(y0, -h, 0.6, p)) / (2 * h), rtol=2e-5)
-    move = lambda i, h: tuple(x + h * (i == j) for j, x in enumerate(p))
+
+    def move(i, h):
+        return tuple(x + h * (i == j) for j, x in enumerate(p))
+
     wanted = [(exact(y0, 0, 0.6, move(i, h)) - exact(y0, 0, 0.6, move(i, -h))) / (2 * h) for i in range(3)]
     assert np.allclose(found[3], wanted, rtol=2e-5)
     along = pb.jvp(lambda p: loss(y0, 0.0, 0.6, p), (p,), ((1.0, 0.5, -2.0),))[1]
     assert np.isclose(along, np.dot(found[3], (1.0, 0.5, -2.0)), rtol=1e-6)
     compiled = pb.jit(pb.grad(loss, argnums=(0, 1, 2, 3)))(y0, np.array(0.0), np.array(0.6), p)
     for a, b in zip(pb.tree.leaves(compiled), pb.tree.leaves(found), strict=True):
-        assert np.allclose(a, b, rtol=1e-7 if policy != POLICIES[1] else 1e-7)
+        assert np.allclose(a, b, rtol=1e-7)
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)
@@ -181,7 +202,9 @@ def test_second_derivatives_in_all_modes(policy):
 
 
 def test_third_derivative():
-    end = lambda k: pb.ode.solve(lambda t, y: -k * y, 1.0, (0.0, 1.0), **TIGHT).y
+    def end(k):
+        return pb.ode.solve(lambda t, y: -k * y, 1.0, (0.0, 1.0), **TIGHT).y
+
     assert np.isclose(pb.grad(pb.grad(pb.grad(end)))(2.0), -np.exp(-2.0), rtol=1e-6)
 
 
@@ -205,22 +228,32 @@ def test_gradients_at_saved_times(policy, compiled):
 
 def test_compiled_is_equal_to_eager():
     p = (10.0, 28.0, 8 / 3)
-    run = lambda y0: pb.ode.solve(lorenz, y0, (0.0, 2.0), *p, saveat=np.linspace(0, 2, 7))
+
+    def run(y0):
+        return pb.ode.solve(lorenz, y0, (0.0, 2.0), *p, saveat=np.linspace(0, 2, 7))
+
     eager, compiled = run(np.ones(3)), pb.jit(lambda y: run(y)[1:])(np.ones(3))
     assert np.allclose(eager.y, compiled[0], rtol=1e-9)
-    assert compiled[1].steps == eager.report.steps and compiled[1].rejected == eager.report.rejected
+    assert compiled[1].steps == eager.report.steps
+    assert compiled[1].rejected == eager.report.rejected
 
 
 def test_batches_have_steps_of_their_own():
     rates = np.array([0.1, 3.0, 400.0])
-    solve = lambda k: pb.ode.solve(lambda t, y: -k * (y - pb.cos(t)), 0.5, (0.0, 1.0))
+
+    def solve(k):
+        return pb.ode.solve(lambda t, y: -k * (y - pb.cos(t)), 0.5, (0.0, 1.0))
+
     alone = [solve(k) for k in rates]
     for run in (pb.vmap(solve), pb.jit(pb.vmap(lambda k: solve(k)[1:]))):
         *_, y, report = run(rates)
         assert np.allclose(y, [s.y for s in alone], rtol=1e-9)
         assert np.array_equal(report.steps, [s.report.steps for s in alone])
     assert alone[2].report.steps > 5 * alone[0].report.steps
-    end = lambda k: solve(k).y
+
+    def end(k):
+        return solve(k).y
+
     one_by_one = np.array([pb.grad(end)(k) for k in rates])
     assert np.allclose(pb.vmap(pb.grad(end))(rates), one_by_one, rtol=1e-8)
     assert np.allclose(pb.grad(lambda k: pb.vmap(end)(k).sum())(rates), one_by_one, rtol=1e-8)
@@ -235,9 +268,11 @@ def test_snapshots_hold_the_memory():
     control = pb.ode.FixedSteps(60)
 
     def peak(policy):
-        loss = lambda w: pb.ode.solve(
-            lambda t, y, w: pb.tanh(w - y), w, (0, 1), w, control=control, derivative=policy
-        ).y.sum()
+        def loss(w):
+            return pb.ode.solve(
+                lambda t, y, w: pb.tanh(w - y), w, (0, 1), w, control=control, derivative=policy
+            ).y.sum()
+
         with pb.memory.profile() as profile:
             grad = pb.grad(loss)(w)
         return grad, profile.peak
@@ -246,7 +281,8 @@ def test_snapshots_hold_the_memory():
     every, large = peak(pb.ode.ThroughSteps())
     assert np.allclose(few, every, rtol=1e-12)
     # five snapshots and the tape of one step of six stages, each of a few arrays of 16 kB
-    assert small < large and small < 60 * w.nbytes
+    assert small < large
+    assert small < 60 * w.nbytes
 
 
 def test_modules_tapes_checkpoints_and_optimizers():
@@ -267,11 +303,11 @@ def test_modules_tapes_checkpoints_and_optimizers():
     direction.flat[3] = h
     before = p.detach().numpy().copy()
     with pb.no_grad():
-        p.copy_(before + direction)
+        p[...] = before + direction
         up = float(loss())
-        p.copy_(before - direction)
+        p[...] = before - direction
         down = float(loss())
-        p.copy_(before)
+        p[...] = before
     assert np.isclose(found[0].flat[3], (up - down) / (2 * h), rtol=2e-2, atol=1e-4)
     optimizer = pb.optim.Adam(parameters, lr=0.02)
     first = float(loss())
@@ -280,18 +316,27 @@ def test_modules_tapes_checkpoints_and_optimizers():
         loss().backward()
         optimizer.step()
     assert float(loss()) < 0.2 * first
-    inside = lambda k: pb.checkpoint(lambda k: pb.ode.solve(lambda t, y: -k * y, 1.0, (0.0, 1.0)).y)(k)
+
+    def inside(k):
+        return pb.checkpoint(lambda k: pb.ode.solve(lambda t, y: -k * y, 1.0, (0.0, 1.0)).y)(k)
+
     assert np.isclose(pb.grad(inside)(2.0), -np.exp(-2.0), rtol=1e-5)
 
 
 def test_fit_of_parameters_compiled():
     times = np.linspace(0.5, 8, 16)
-    f = lambda t, y, a: pb.stack([a[0] * y[0] - a[1] * y[0] * y[1], a[2] * y[0] * y[1] - a[3] * y[1]])
+
+    def f(t, y, a):
+        return pb.stack([a[0] * y[0] - a[1] * y[0] * y[1], a[2] * y[0] * y[1] - a[3] * y[1]])
+
     true = np.array([1.0, 0.5, 0.4, 0.9])
     data = solve_ivp(
         lambda t, y: np.asarray(f(t, y, true)), (0, 8), [2.0, 1.0], t_eval=times, rtol=1e-10, atol=1e-10
     ).y.T
-    model = lambda a: pb.ode.solve(f, np.array([2.0, 1.0]), (0.0, 8.0), a, saveat=times).y
+
+    def model(a):
+        return pb.ode.solve(f, np.array([2.0, 1.0]), (0.0, 8.0), a, saveat=times).y
+
     residual = pb.jit(lambda a: model(a) - data)
     found = pb.least_squares(residual, np.array([0.9, 0.55, 0.35, 1.0]), tol=1e-6)
     assert np.allclose(found, true, atol=1e-4)
@@ -315,14 +360,20 @@ def test_a_solve_inside_a_loop_and_inside_f():
     for run in (chain, pb.jit(chain)):
         assert np.isclose(run(np.array(0.5)), np.exp(-1.5), rtol=1e-7)
         assert np.isclose(pb.grad(run)(np.array(0.5)), -3 * np.exp(-1.5), rtol=1e-7)
-    inner = lambda t, y: -pb.ode.solve(lambda s, x: y, 0.0, (0.0, 1.0)).y  # the integral of a constant
+
+    def inner(t, y):
+        return -pb.ode.solve(lambda s, x: y, 0.0, (0.0, 1.0)).y  # the integral of a constant
+
     assert np.isclose(pb.ode.solve(inner, 1.0, (0.0, 1.0)).y, np.exp(-1), rtol=1e-5)
 
 
 def test_rejected_steps_that_overflow_leave_gradients_finite():
     # the first guess of a step is far too long, and the trial overflows; y = (y0^-6 + 6 t)^(-1/6)
     control, f = pb.ode.PID(first=1.0), lambda t, y: -(y**7)
-    end = lambda y0: pb.ode.solve(f, y0, (0.0, 1.0), control=control, rtol=1e-8).y
+
+    def end(y0):
+        return pb.ode.solve(f, y0, (0.0, 1.0), control=control, rtol=1e-8).y
+
     for grad in (pb.grad(end), pb.jit(pb.grad(end)), lambda y: pb.vmap(pb.grad(end))(y[None])[0]):
         assert np.isclose(grad(np.array(2.0)), (2.0**-6 + 6) ** (-7 / 6) * 2.0**-7, rtol=1e-5)
     assert pb.ode.solve(f, 2.0, (0.0, 1.0), control=control).report.rejected > 1

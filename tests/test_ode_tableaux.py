@@ -118,25 +118,32 @@ def pendulum_at(end):
 
 
 @pytest.mark.parametrize(
-    "name, counts", [("Bosh3", (40, 160)), ("Tsit5", (20, 60)), ("Dopri5", (20, 60)), ("Dopri8", (5, 15))]
+    ("name", "counts"), [("Bosh3", (40, 160)), ("Tsit5", (20, 60)), ("Dopri5", (20, 60)), ("Dopri8", (5, 15))]
 )
 def test_order_of_convergence(name, counts):
-    f = lambda t, y: pb.stack([y[1], -pb.sin(y[0]) + 0.3 * pb.cos(2 * t)])
+    def f(t, y):
+        return pb.stack([y[1], -pb.sin(y[0]) + 0.3 * pb.cos(2 * t)])
+
     method = getattr(pb.ode, name)()
     found = measured_order(method, pendulum_at, f, np.array([1.0, 0.2]), counts)
-    assert abs(found - method.order) < 0.6
+    assert found > method.order - 0.4
 
 
-@pytest.mark.parametrize("name, order", [("Leapfrog", 2), ("Yoshida4", 4)])
+@pytest.mark.parametrize(("name", "order"), [("Leapfrog", 2), ("Yoshida4", 4)])
 def test_symplectic_order_and_energy(name, order):
-    f = lambda t, y: (y[1], -pb.sin(y[0]))
+    def f(t, y):
+        return (y[1], -pb.sin(y[0]))
+
     from scipy.integrate import solve_ivp
 
     exact = solve_ivp(lambda t, y: [y[1], -np.sin(y[0])], (0, 3.0), [1.0, 0.2], method="DOP853", rtol=1e-13, atol=1e-14)
     method = getattr(pb.ode, name)()
     found = measured_order(method, lambda t: exact.y[:, -1], f, (1.0, 0.2), (40, 160))
     assert abs(found - order) < 0.3
-    energy = lambda q, p: p * p / 2 - np.cos(q)
+
+    def energy(q, p):
+        return p * p / 2 - np.cos(q)
+
     times = np.linspace(0, 600, 61)
     control = pb.ode.FixedSteps(6000)
     q, p = pb.jit(lambda y: pb.ode.solve(f, y, (0, 600), method=method, control=control, saveat=times).y)(

@@ -187,9 +187,9 @@ def _pull_times(call: Call, problem: Problem, bar: Any, y: Any, xs: Sequence[Any
 @final
 @dataclass(frozen=True)
 class ForwardSensitivity(DerivativePolicy):
-    """By the equation of the sensitivities, solved along with the state: their error is controlled by `rtol` and `atol`
-    (by default those of the solution). A gradient solves for all sensitivities at once, a state each for every number in
-    y0 and the parameters: for few of these, and for tangents.
+    """By the equation of the sensitivities, solved along with the state: their error is held below `rtol` and `atol`
+    (by default those of the solution). A gradient solves for all sensitivities at once, a state each for every number
+    in y0 and the parameters: for few of these, and for tangents.
 
     >>> import numpy as np, pullback as pb
     >>> policy = pb.ode.ForwardSensitivity()
@@ -235,7 +235,10 @@ def _pull_forward(call: Call, problem: Problem, bar: Any, y: Any, xs: Sequence[A
     start = concat([y0, np.eye(width, n, dtype=problem.dtype).reshape(-1)])
     z = solve_vectors(Call(whole, call.policy), start, t0, t1, times, *arguments).y
     f = problem.slope(tuple(arguments))
-    contract = lambda z, bar: reductions.sum(reshape(z[n:], (width, n)) * bar, axis=1)  # noqa: E731
+
+    def contract(z: Any, bar: Any) -> Any:
+        return reductions.sum(reshape(z[n:], (width, n)) * bar, axis=1)
+
     if problem.has_times:
         found = reductions.sum(vmap(contract)(z, bar), axis=0)
         times_bar, t1_bar = vmap(lambda bar, t, y: _dot(bar, f(t, y)))(bar, times, y), zeros(spec_of(t1))

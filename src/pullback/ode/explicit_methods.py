@@ -15,8 +15,9 @@ class RungeKutta(Method):
     """The explicit pair of a tableau: `Tsit5()`, `Dopri5()`, `Dopri8()` and `Bosh3()` are some, and yours may be one.
 
     >>> import pullback as pb
-    >>> heun = pb.ode.Tableau(a=((), (1.0,)), b=(0.5, 0.5), c=(0.0, 1.0), error=(-0.5, 0.5, 0.0), order=2, error_order=1)
-    >>> y = pb.ode.solve(lambda t, y: -y, 1.0, (0.0, 1.0), method=pb.ode.RungeKutta(heun), rtol=1e-8, max_steps=20_000).y
+    >>> a, b, c, error = ((), (1.0,)), (0.5, 0.5), (0.0, 1.0), (-0.5, 0.5, 0.0)
+    >>> heun = pb.ode.RungeKutta(pb.ode.Tableau(a, b, c, error, order=2, error_order=1))
+    >>> y = pb.ode.solve(lambda t, y: -y, 1.0, (0.0, 1.0), method=heun, rtol=1e-8, max_steps=20_000).y
     >>> bool(abs(y - 0.36787944) < 1e-7)
     True
     """

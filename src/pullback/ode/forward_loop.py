@@ -176,4 +176,5 @@ def _save_times(problem: Problem, f: Slope, times: Any, c: Carry, t_next: Any, i
         state = problem.method.interpolate(f, c.t, c.y, t_next, getitem(times, k))
         return k + 1, store(rows, k, state), store(places, k, c.steps)
 
-    return run_loop(is_inside, save, (c.saved, c.rows, c.places))
+    found: tuple[Any, Any, Any] = run_loop(is_inside, save, (c.saved, c.rows, c.places))
+    return found

@@ -30,7 +30,8 @@ class Method(ABC):
     evaluations: int
 
     def check_state(self, layout: VectorLayout) -> None:
-        """Raise unless states of this kind can be moved by the method."""
+        """Raise unless states of this kind can be moved by the method: most methods take any."""
+        return
 
     @abstractmethod
     def attempt(self, f: Slope, t: Any, y: Any, slope: Any, t_next: Any) -> Attempt:

@@ -80,9 +80,10 @@ def replay_with_snapshots(
 
 
 def sweep_back(
-    problem: Problem, done: Outcome, bar: Any, t0: Any, t1: Any, times: Any, arguments: Sequence[Any]
+    problem: Problem, done: Outcome, bar: Any, span_and_times: Sequence[Any], arguments: Sequence[Any]
 ) -> list[Any]:
     """The pullback of `replay` from the saved states: each step once more, from the last to the first."""
+    t0, t1, times = span_and_times
     moving = [i for i, x in enumerate(arguments) if spec_of(x).inexact]
     ends = _find_ends(done, t0, t1)
     count = getitem(done.counts, 0)
@@ -119,7 +120,8 @@ def sweep_back(
             place = getitem(done.places, pointwise.maximum(s[0] - 1, 0))
             return pointwise.logical_and(pointwise.greater(s[0], 0), pointwise.equal(place, i))
 
-        return run_loop(is_here, pull, c)
+        found: tuple[Any, ...] = run_loop(is_here, pull, c)
+        return found
 
     def pull_step(c: tuple[Any, ...]) -> tuple[Any, ...]:
         i, k, y_bar, t0_bar, t1_bar, rows, sums = c

@@ -12,9 +12,10 @@ from .problem import Outcome, Status
 
 
 class Report(NamedTuple):
-    """How a solve went: accepted `steps`, `rejected` ones, `evaluations` of f, the largest `error` that an accepted step
-    was estimated to make, in units of the tolerance (0 for fixed steps), why it stopped (`status`: 0 is the end) and the
-    time that it reached. In a `vmap` and inside of `pb.jit` each is a value of the program.
+    """How a solve went: accepted `steps`, `rejected` ones, `evaluations` of f (without those for saved times), the
+    largest `error` that an accepted step was estimated to make, in units of the tolerance (0 for fixed steps), why it
+    stopped (`status`: 0 is the end) and the time that it reached. In a `vmap` and inside of `pb.jit` each is a value of
+    the program.
     """
 
     steps: Any
@@ -62,7 +63,7 @@ def check_outcome(done: Outcome) -> None:
     if not failed.size:
         return
     steps, rejected, status = (int(x) for x in counts[failed[0]])
-    t, worst = (float(x) for x in unwrap_array(done.numbers).reshape(-1, 2)[failed[0]])
+    t, _worst = (float(x) for x in unwrap_array(done.numbers).reshape(-1, 2)[failed[0]])
     where = f"at t = {t:.9g}, after {steps} steps and {rejected} rejected ones"
     if len(counts) > 1:
         where += f", in element {failed[0]} of the batch ({failed.size} of {len(counts)} failed)"

@@ -55,8 +55,8 @@ def solve(
 ) -> Solution:
     """The solution of dy/dt = f(t, y, *params) from y(t0) = y0 to t1, where `span` is (t0, t1), in either direction.
 
-    y and the params are trees of arrays; `.y` of the result is the state at t1, or those at the times `saveat`, stacked.
-    Errors of a step are held below atol + rtol |y| (1e-6 and 1e-9; 1e-4 and 1e-6 in single precision). `method`,
+    y and the params are trees of arrays; `.y` of the result is the state at t1, or the states at the times `saveat`,
+    stacked. Errors of a step are held below atol + rtol |y| (1e-6 and 1e-9; 1e-4 and 1e-6 in single precision). `method`,
     `control` and `derivative` are objects of `pb.ode`: how a step is taken, how long steps are, and how the solution is
     differentiated: with respect to y0, t0, t1, the params, `saveat` and what f closes over. A solve that does not reach
     t1 raises, or, if it is not `strict`, says so in its report.
@@ -127,8 +127,8 @@ def _parse_times(saveat: Any, t0: Any, t1: Any, layout: VectorLayout) -> Any:
         low, high = sorted((float(t0), float(t1)))
         if not (np.all(np.diff(ordered) >= 0) and low <= times.min() and times.max() <= high):
             raise ArgumentError(
-                f"ode.solve: saveat must go from t0 = {t0} to t1 = {t1} in the order of time; it begins with {times[0]}, "
-                f"ends with {times[-1]}{'' if np.all(np.diff(ordered) >= 0) else ' and is not in order'}."
+                f"ode.solve: saveat must go from t0 = {t0} to t1 = {t1} in the order of time; it begins with "
+                f"{times[0]}, ends with {times[-1]}{'' if np.all(np.diff(ordered) >= 0) else ' and is not in order'}."
             )
     return times
 

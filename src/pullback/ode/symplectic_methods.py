@@ -21,7 +21,7 @@ class _Splitting(Method):
     """Leapfrogs one after the other: half a kick, a drift, half a kick."""
 
     order: int
-    error_order: None = None  # type: ignore[assignment]
+    error_order: None = None
 
     @property
     def evaluations(self) -> int:  # type: ignore[override]

@@ -66,6 +66,12 @@ class ThroughSteps(DerivativePolicy):
         return [at.get(i) for i in range(len(xs))]
 
 
+def _as_outcome(record: Sequence[Any]) -> Outcome:
+    """What a loop left, as far as a backward pass reads it."""
+    grid, states, places, counts = record
+    return Outcome(None, grid, states, places, counts, None)
+
+
 def _float_places(xs: Sequence[Any]) -> list[int]:
     return [i for i, x in enumerate(xs) if spec_of(x).inexact]
 
@@ -74,7 +80,7 @@ def _restrict(call: Call, done: Outcome, xs: Sequence[Any]) -> tuple[list[int], 
     """Which arguments can move, and the replayed solution as a function of them."""
     moving = _float_places(xs)
     record = tuple(done[1 : 1 + _RECORD])
-    run = call.in_batches(lambda record, *values: replay(call.problem, Outcome(None, *record, None), *values))
+    run = call.in_batches(lambda record, *values: replay(call.problem, _as_outcome(record), *values))
 
     def of_moving(*values: Any) -> Any:
         filled = list(xs)
@@ -88,27 +94,25 @@ def _restrict(call: Call, done: Outcome, xs: Sequence[Any]) -> tuple[list[int], 
 def _pull_value(call: Call, xs: Sequence[Any]) -> tuple[Any, ...]:
     """The cotangents, by the cheapest way that the memory allows."""
     bar, record, values = xs[0], xs[1 : 1 + _RECORD], xs[1 + _RECORD :]
-    done = Outcome(None, *record, None)
+    done = _as_outcome(record)
     problem, policy = call.problem, call.policy
     if problem.saves_states:
         return tuple(x for x in call.in_batches(_sweep(call))(bar, tuple(record), *values))
     can_count = not call.depth and not problem.has_times and type(done.counts) is np.ndarray and not is_staging()
-    if isinstance(policy, ThroughSteps) and can_count:
+    if isinstance(policy, ThroughSteps) and policy.snapshots is not None and can_count:
         return _pull_by_snapshots(call, policy.snapshots, bar, done, values)
     return _pull_by_replay(call, bar, done, values)
 
 
 def _sweep(call: Call) -> Callable[..., Any]:
     def one(bar: Any, record: tuple[Any, ...], *values: Any) -> list[Any]:
-        done = Outcome(None, *record, None)
-        return [x for x in sweep_back(call.problem, done, bar, *values[1:4], values[4:]) if x is not None]
+        done = _as_outcome(record)
+        return [x for x in sweep_back(call.problem, done, bar, values[1:4], values[4:]) if x is not None]
 
     return one
 
 
-def _pull_by_snapshots(
-    call: Call, snapshots: int | None, bar: Any, done: Outcome, values: Sequence[Any]
-) -> tuple[Any, ...]:
+def _pull_by_snapshots(call: Call, snapshots: int, bar: Any, done: Outcome, values: Sequence[Any]) -> tuple[Any, ...]:
     moving = [i for i in _float_places(values) if i != 3]
 
     def run(*own: Any) -> Any:
@@ -136,7 +140,7 @@ def _pull_slowly(call: Call, xs: Sequence[Any]) -> tuple[list[int], Callable[...
         filled = list(values)
         for i, x in zip(moving, own, strict=True):
             filled[i] = x
-        return _pull_by_replay(call, bar, Outcome(None, *record, None), filled)
+        return _pull_by_replay(call, bar, _as_outcome(record), filled)
 
     return [0, *(1 + _RECORD + i for i in moving)], run
 
