@@ -181,7 +181,7 @@ def test_gradients_of_lorenz(policy):
         assert np.allclose(a, b, rtol=1e-7)
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=repr)
+@pytest.mark.parametrize("policy", [POLICIES[0], *POLICIES[2:]], ids=repr)
 def test_second_derivatives_in_all_modes(policy):
     # y = exp(-k t + m t^2 / 2)
     def end(k, m):

@@ -15,7 +15,8 @@ from typing import final
 @dataclass(frozen=True)
 class Tableau:
     """The coefficients of a pair. Row i of `a` holds a_i1 .. a_i,i-1, and a_ii where `diagonal` is not zero; `dense`
-    has for each slope the coefficients of s, s^2, ... in its weight at a share s of the step, with the slope at the end.
+    has for each slope the coefficients of s, s^2, ... in its weight at a share s of the step, the slope at the
+    end with them.
     """
 
     a: tuple[tuple[float, ...], ...]
