@@ -17,7 +17,7 @@ ROOT = Path(pullback.__file__).parent
 #: From the top down: each line may import from the lines above it and from itself.
 LAYERS = [
     ["public_names", "foreign_names"], ["errors"], ["instrument"], ["settings"], ["arrays"], ["ops"], ["program"],
-    ["tape"], ["transforms"], ["checkpoint"], ["implicit"], ["graph"], ["compile"], ["saving"], ["nn"],
+    ["tape"], ["transforms"], ["checkpoint"], ["implicit"], ["ode"], ["graph"], ["compile"], ["saving"], ["nn"],
     ["curvature"], ["optim"], ["tools"], ["amp"], ["distributed"], ["interop"],
     ["data", "demo", "cli", "__main__", "__init__"],
 ]  # fmt: skip

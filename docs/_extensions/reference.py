@@ -45,6 +45,7 @@ PAGES = {
     "distributed": ("Many ranks: pb.distributed", r"Distributed"),
     "memory": ("Checkpoints and memory", r"Checkpoint|Memory"),
     "implicit": ("Equations: pb.implicit", r"Implicit: .*"),
+    "ode": ("Differential equations: pb.ode", r"Ode"),
     "nn-layers": ("Networks: modules and layers", r"Networks: (layers|module|parameter).*"),
     "nn-layers-losses": ("Networks: losses as modules", r"Networks: losses as layers"),
     "nn-layers-pooling": ("Networks: pooling as modules", r"Networks: pooling as layers"),

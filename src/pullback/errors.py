@@ -19,18 +19,22 @@ __all__ = [
     "GraphError",
     "HookError",
     "IndexingError",
+    "IntegrationError",
     "LeakError",
     "MemoryBudgetError",
     "MiscompiledError",
     "MismatchError",
     "NonFiniteError",
+    "NonFiniteStateError",
     "PullbackError",
     "RankLostError",
     "RecomputeError",
     "ReplicaDriftError",
     "ShapeError",
+    "StepUnderflowError",
     "StorageError",
     "SingularError",
+    "TooManyStepsError",
     "UnsupportedFunction",
     "WorldError",
 ]
@@ -99,6 +103,26 @@ class ConvergenceError(PullbackError, RuntimeError):
         RuntimeError.__init__(self, message)
         self.report = report
         self.best = best
+
+
+class IntegrationError(PullbackError, RuntimeError):
+    """A differential equation was not solved to the end: it stopped at `t`, after `steps` and `rejected` ones."""
+
+    def __init__(self, message: str, t: float | None = None, steps: int = 0, rejected: int = 0) -> None:
+        RuntimeError.__init__(self, message)
+        self.t, self.steps, self.rejected = t, steps, rejected
+
+
+class TooManyStepsError(IntegrationError):
+    """The end was not reached in `max_steps` steps."""
+
+
+class StepUnderflowError(IntegrationError):
+    """No step that the dtype can resolve was accurate enough."""
+
+
+class NonFiniteStateError(IntegrationError, FloatingPointError):
+    """The state or its slope became NaN or infinite."""
 
 
 class StorageError(PullbackError, OSError):

@@ -1,0 +1,121 @@
+"""Implicit pairs for stiff systems: order conditions, stability, SciPy's Radau on the known problems, derivatives."""
+
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+from test_ode_tableaux import defects
+
+import pullback as pb
+from pullback.ode import tableaux
+
+STIFF = {"Kvaerno3": tableaux.KVAERNO3, "Kvaerno5": tableaux.KVAERNO5}
+RATES = np.array([0.04, 1e4, 3e7])
+
+
+def robertson(t, y, k):
+    a, b, c = k[0] * y[0], k[1] * y[1] * y[2], k[2] * y[1] * y[1]
+    return pb.stack([-a + b, a - b - c, c])
+
+
+def van_der_pol(t, y):
+    return pb.stack([y[1], 1000.0 * (1 - y[0] ** 2) * y[1] - y[0]])
+
+
+def by_radau(f, y0, end, rtol=1e-10, atol=1e-14):
+    return solve_ivp(lambda t, y: np.asarray(f(t, y)), (0, end), y0, method="Radau", rtol=rtol, atol=atol).y[:, -1]
+
+
+def square(table):
+    a = np.zeros((len(table.b), len(table.b)))
+    for i, row in enumerate(table.a):
+        a[i, : len(row)] = row
+    return a
+
+
+@pytest.mark.parametrize("name", STIFF)
+def test_order_conditions_and_stability(name):
+    table = STIFF[name]
+    a, b = square(table), np.array(table.b)
+    assert np.allclose(a.sum(1), table.c, rtol=0, atol=1e-14)
+    assert np.array_equal(a[-1], b) and np.all(np.diag(a)[1:] == table.diagonal)  # stiffly accurate
+    assert np.abs(defects(b, a, table.order)).max() < 1e-14
+    assert np.abs(defects(b, a, table.order + 1)).max() > 1e-5
+    other = b - np.array(table.error)
+    assert np.abs(defects(other, a, table.error_order)).max() < 1e-14
+    assert np.abs(defects(other, a, table.error_order + 1)).max() > 1e-6
+    # R(z) = 1 + z b (I - z A)^-1 1: at most 1 on the imaginary axis, and 0 at infinity
+    growth = lambda z: 1 + z * b @ np.linalg.solve(np.eye(len(b)) - z * a, np.ones(len(b)))  # noqa: E731
+    assert max(abs(growth(1j * y)) for y in np.geomspace(1e-2, 1e4, 200)) < 1 + 1e-12
+    assert abs(growth(-1e8)) < 1e-6
+
+
+@pytest.mark.parametrize("name", STIFF)
+def test_order_of_convergence(name):
+    method = getattr(pb.ode, name)()
+    f = lambda t, y: pb.stack([y[1], -pb.sin(y[0]) + 0.3 * pb.cos(2 * t)])  # noqa: E731
+    exact = by_radau(f, [1.0, 0.2], 3.0, 1e-13, 1e-14)
+    counts = (20, 60)
+    errors = [
+        np.abs(pb.ode.solve(f, np.array([1.0, 0.2]), (0, 3), method=method, control=pb.ode.FixedSteps(n)).y - exact)
+        for n in counts
+    ]
+    assert np.log(errors[0].max() / errors[1].max()) / np.log(3) > method.order - 0.4
+
+
+def test_robertson_and_van_der_pol():
+    y0 = np.array([1.0, 0.0, 0.0])
+    exact = by_radau(lambda t, y: robertson(t, y, RATES), y0, 400)
+    for name, most in (("Kvaerno3", 500), ("Kvaerno5", 80)):
+        method = getattr(pb.ode, name)()
+        found = pb.ode.solve(robertson, y0, (0, 400), RATES, method=method, rtol=1e-6, atol=1e-10)
+        assert np.allclose(found.y, exact, rtol=1e-5, atol=0) and found.report.steps < most
+        assert np.isclose(found.y.sum(), 1, atol=1e-12)  # mass is conserved
+    exact = by_radau(van_der_pol, [2.0, 0.0], 500.0)
+    run = lambda y0: pb.ode.solve(van_der_pol, y0, (0.0, 500.0), method=pb.ode.Kvaerno5()).y  # noqa: E731
+    assert np.allclose(run(np.array([2.0, 0.0])), exact, rtol=1e-4)
+    with pytest.raises(pb.errors.TooManyStepsError, match="Kvaerno5"):
+        pb.ode.solve(van_der_pol, np.array([2.0, 0.0]), (0.0, 500.0), max_steps=500)
+
+
+def test_gradients_of_robertson():
+    y0 = np.array([1.0, 0.0, 0.0])
+    method = pb.ode.Kvaerno5()
+    end = lambda k: pb.ode.solve(robertson, y0, (0.0, 40.0), k, method=method, rtol=1e-7, atol=1e-11, max_steps=200).y[
+        2
+    ]  # noqa: E731
+    exact = [
+        (by_radau(lambda t, y, k=RATES * (1 + h): robertson(t, y, k), y0, 40)[2], h)
+        for h in (s * 1e-3 * e for e in np.eye(3) for s in (1, -1))
+    ]
+    wanted = [(exact[2 * i][0] - exact[2 * i + 1][0]) / 2e-3 for i in range(3)]
+    for grad in (pb.grad(end), pb.jit(pb.grad(end))):
+        assert np.allclose(grad(RATES) * RATES, wanted, rtol=1e-4)
+    along = pb.jvp(end, (RATES,), (RATES * np.array([1.0, -1.0, 2.0]),))[1]
+    assert np.isclose(along, np.dot(wanted, [1.0, -1.0, 2.0]), rtol=1e-4)
+
+
+def test_second_derivatives_saved_times_and_batches():
+    # y' = -k (y - cos t): its second derivative in k, from closed form
+    def exact(k, t):
+        s = k / (1 + k * k)
+        return s * (k * np.cos(t) + np.sin(t)) - s * k * np.exp(-k * t)
+
+    method, k, h = pb.ode.Kvaerno5(), 30.0, 1e-2
+    times = np.array([0.0, 0.1, 0.5, 1.0])
+    f = lambda t, y, k: -k * (y - pb.cos(t))  # noqa: E731
+
+    def run(k):
+        return pb.ode.solve(f, 0.0, (0.0, 1.0), k, method=method, saveat=times, rtol=1e-8, atol=1e-10).y
+
+    assert np.allclose(run(k), exact(k, times), atol=1e-7)
+    slope = (exact(k + h, times) - exact(k - h, times)) / (2 * h)
+    bend = (exact(k + h, times) - 2 * exact(k, times) + exact(k - h, times)) / h**2
+    assert np.allclose(pb.jvp(run, (k,), (1.0,))[1], slope, atol=1e-7)
+    compiled = pb.jit(pb.grad(lambda k: run(k).sum()))
+    assert np.isclose(compiled(np.array(k)), slope.sum(), atol=1e-6)
+    end = lambda k: pb.ode.solve(f, 0.0, (0.0, 1.0), k, method=method, rtol=1e-8, atol=1e-10).y  # noqa: E731
+    assert np.isclose(pb.grad(pb.grad(end))(k), bend[-1], rtol=1e-3, atol=1e-8)
+    rates = np.array([30.0, 300.0])
+    assert np.allclose(pb.vmap(end)(rates), exact(rates, 1.0), atol=1e-7)
+    batched = pb.jit(pb.vmap(pb.grad(end)))(rates)
+    assert np.allclose(batched, [pb.grad(end)(r) for r in rates], rtol=1e-6)
