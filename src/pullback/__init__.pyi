@@ -5,8 +5,8 @@
 from typing import Any
 
 from . import (
-    amp as amp, data as data, distributed as distributed, errors as errors, implicit as implicit, interop as interop,
-    nn as nn, optim as optim, tools as tools,
+    amp as amp, data as data, distributed as distributed, distributions as distributions, errors as errors,
+    implicit as implicit, interop as interop, nn as nn, optim as optim, tools as tools,
 )
 from .arrays import cuda as cuda, dtypes as dtypes, tree as tree
 from .arrays.devices import Device as Device
