@@ -2,6 +2,7 @@
 # fmt: off
 # ruff: noqa: I001
 from . import constraints as constraints
+from .approximations import elbo as elbo, laplace_approximation as laplace_approximation
 from .bijectors import (
     Affine as Affine, Bijector as Bijector, Chain as Chain, Exp as Exp, Identity as Identity, Inverse as Inverse,
     Power as Power, Sigmoid as Sigmoid, Softplus as Softplus, Tanh as Tanh,
@@ -19,6 +20,12 @@ from .discrete import (
 )
 from .distribution import Distribution as Distribution
 from .divergence import kl_divergence as kl_divergence, register_kl as register_kl
+from .estimators import (
+    relaxed_sample as relaxed_sample, score_function as score_function, straight_through as straight_through,
+)
+from .sampling.diagnostics import effective_sample_size as effective_sample_size, split_rhat as split_rhat
+from .sampling.kernels import HMC as HMC, NUTS as NUTS
+from .sampling.mcmc import Chains as Chains, compile_chain as compile_chain, mcmc as mcmc
 from .unconstrain import to_unconstrained as to_unconstrained, Unconstrained as Unconstrained
 from .vector_bijectors import (
     FillTriangular as FillTriangular, StickBreaking as StickBreaking, TriangularAffine as TriangularAffine,
