@@ -108,7 +108,7 @@ def test_trees_supports_and_keys():
 
 def test_divergences_are_told():
     """A step far too long for a narrow valley, held by no warmup."""
-    run = D.compile_chain(lambda x: -0.5 * pb.sum((x * np.array([1.0, 1e8])) ** 2), 2, draws=5, warmup=0)
+    run = D.compile_chain(lambda x: -0.5 * pb.sum((x * np.array([1.0, 1e8])) ** 2), draws=5, warmup=0)
     made = D.NUTS().move(
         KEY, slope := pb.value_and_grad(lambda x: -0.5 * pb.sum((x * 1e4) ** 2)), Place(np.ones(1), *slope(np.ones(1))),
         1.0, np.ones(1),

@@ -10,7 +10,6 @@ import numpy as np
 from ..arrays.spec import spec_of
 from ..errors import ShapeError
 from ..ops.contract.matrix_products import matmul
-from ..ops.creation import zeros
 from ..ops.dispatch import as_value
 from ..ops.elementwise.pointwise import abs as magnitude
 from ..ops.elementwise.pointwise import exp, log, softplus
@@ -68,7 +67,7 @@ class StickBreaking(Bijector):
         """log of the part that each number takes, and of what is left before it, and at the end."""
         shifted = self._shifted(x)
         logs, left = -softplus(-shifted), -softplus(shifted)
-        start = zeros((*spec_of(x).shape[:-1], 1), dtype=spec_of(shifted).dtype)
+        start = shifted[..., :1] * 0.0
         return logs, concat([start, cumulative_sum(left, axis=-1)], axis=-1)
 
     def forward_shape(self, shape: Shape) -> Shape:

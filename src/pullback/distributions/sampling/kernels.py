@@ -9,13 +9,13 @@ from typing import Any, NamedTuple, Protocol, final
 import numpy as np
 
 from ...errors import ArgumentError
-from ...ops.creation import zeros
 from ...ops.elementwise.pointwise import exp, log, logaddexp, logical_and, logical_not, logical_or, minimum, where
 from ...ops.index.indexing import take
 from ...ops.random.keys import fold_in, split
 from ...ops.random.samplers import uniform
 from ...ops.reduce.reductions import any as any_of
 from ...ops.reduce.reductions import sum as total
+from ...ops.shape.reshaping import broadcast_to
 from ...transforms.control.branches_and_loops import fori_loop, while_loop
 from .leapfrog import Phase, Place, Slope, draw_momentum, energy, take_leapfrog
 
@@ -92,11 +92,12 @@ class NUTS:
     def move(self, key: Any, slope: Slope, place: Place, step: Any, inverse_mass: Any) -> Step:
         """One transition."""
         start = Phase(place, draw_momentum(fold_in(key, 0), inverse_mass))
+        zero = total(start.momentum) * 0.0
         walk = _Walk(slope, step, inverse_mass, energy(start, inverse_mass), self.max_depth)
         tree = while_loop(
             lambda tree: logical_and(tree.depth < self.max_depth, logical_not(tree.ended)),
             functools.partial(_double, walk, fold_in(key, 1)),
-            _Tree(start, start, place, start.momentum, zeros(()), 0, False, False, zeros(()), 0),
+            _Tree(start, start, place, start.momentum, zero, 0, False, False, zero, 0),
         )
         return Step(tree.choice, tree.accepted / tree.count, tree.diverged, tree.count)
 
@@ -167,11 +168,12 @@ def _grow(walk: _Walk, key: Any, end: Phase, forward: Any, depth: Any) -> _Branc
     """2 ** depth steps from one end, or fewer if a subtree turns back or diverges."""
     length = 2**depth
     step = where(forward, walk.step, -walk.step)
-    empty = zeros((walk.max_depth, *end.momentum.shape), dtype=end.momentum.dtype)
+    none = end.momentum * 0.0
+    empty, zero = broadcast_to(none, (walk.max_depth, *none.shape)), total(none)
     grown: _Branch = while_loop(
         lambda b: logical_and(b.count < length, logical_not(logical_or(b.turned, b.diverged))),
         functools.partial(_extend, walk, key, step, _subtree_tables(walk.max_depth)),
-        _Branch(end, end.place, end.momentum * 0.0, zeros(()) - float("inf"), False, False, zeros(()), 0, empty, empty),
+        _Branch(end, end.place, none, zero - float("inf"), False, False, zero, 0, empty, empty),
     )
     return grown
 

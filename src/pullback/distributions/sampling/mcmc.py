@@ -12,7 +12,6 @@ from ...arrays.trees import map_tree
 from ...compile.jit import jit
 from ...errors import ArgumentError
 from ...ops.axes import as_integer
-from ...ops.creation import ones
 from ...ops.elementwise.pointwise import exp, logical_and, where
 from ...ops.random.keys import fold_in, split
 from ...ops.random.samplers import normal
@@ -54,7 +53,6 @@ class Chains:
 
 def compile_chain(
     log_density: Callable[[Any], Any],
-    size: int,
     *,
     kernel: Kernel | None = None,
     draws: int = 1000,
@@ -64,7 +62,7 @@ def compile_chain(
     """A compiled function of a key and a start vector that runs one chain over a log-density of vectors.
 
     >>> import numpy as np, pullback as pb
-    >>> run = pb.distributions.compile_chain(lambda x: -0.5 * pb.sum(x * x), 2, draws=50, warmup=50)
+    >>> run = pb.distributions.compile_chain(lambda x: -0.5 * pb.sum(x * x), draws=50, warmup=50)
     >>> run(pb.random.key(0), np.zeros(2)).positions.shape
     (50, 2)
     """
@@ -74,7 +72,7 @@ def compile_chain(
 
     def run(key: Any, position: Any) -> Run:
         place = Place(position, *slope(position))
-        inverse_mass = ones((size,), dtype=position.dtype)
+        inverse_mass = position * 0.0 + 1.0
         step = _find_step(slope, place, fold_in(key, 0), inverse_mass)
         state = (place, start_average(step), Moments(step * 0.0, position * 0.0, position * 0.0), inverse_mass)
 
@@ -155,9 +153,7 @@ def mcmc(
     point = log_density.unconstrain(initial) if isinstance(log_density, Unconstrained) else initial
     vector, unravel = ravel_pytree(point)
     vector = vector if vector.dtype.kind == "f" else vector.astype(float)
-    run = compile_chain(
-        lambda x: log_density(unravel(x)), vector.size, kernel=kernel, draws=draws, warmup=warmup, target=target
-    )
+    run = compile_chain(lambda x: log_density(unravel(x)), kernel=kernel, draws=draws, warmup=warmup, target=target)
     runs = []
     for one in split(key, chains):
         noise = spread * normal(size=vector.shape, key=fold_in(one, 3), dtype=vector.dtype)
