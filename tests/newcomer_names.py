@@ -23,7 +23,8 @@ TYPED: dict[str, str] = {
         pb.nn.TransformerEncoderLayer pb.nn.Identity pb.utils.data.DataLoader pb.utils.data.TensorDataset
         pb.data.DataLoader pb.utils.data.random_split pb.device pb.cuda.is_available pb.cuda.amp.autocast
         pb.autocast pb.set_default_dtype pb.get_default_dtype pb.func.functional_call pb.jit.script
-        pb.distributions.Normal pb.profiler.profile pb.backends pb.use_deterministic_algorithms pb.hub
+        pb.distributions.Normal pb.distributions.MixtureSameFamily pb.distributions.AffineTransform
+        pb.profiler.profile pb.backends pb.use_deterministic_algorithms pb.hub
         pb.onnx.export pb.numel pb.amp.autocast pb.amp.GradScaler pb.amp.custom_fwd pb.amp.custom_bwd
         pb.cuda.amp.GradScaler pb.cuda.amp.custom_fwd pb.is_autocast_enabled pb.get_autocast_dtype
         pb.set_autocast_enabled pb.clear_autocast_cache pb.amp.is_autocast_available pb.GradScaler

@@ -18,7 +18,7 @@ ROOT = Path(pullback.__file__).parent
 LAYERS = [
     ["public_names", "foreign_names"], ["errors"], ["instrument"], ["settings"], ["arrays"], ["ops"], ["program"],
     ["tape"], ["transforms"], ["checkpoint"], ["implicit"], ["ode"], ["graph"], ["compile"], ["saving"], ["nn"],
-    ["curvature"], ["optim"], ["tools"], ["amp"], ["distributed"], ["interop"],
+    ["curvature"], ["optim"], ["distributions"], ["tools"], ["amp"], ["distributed"], ["interop"],
     ["data", "demo", "cli", "__main__", "__init__"],
 ]  # fmt: skip
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -82,7 +82,7 @@ def test_gradients_of_robertson():
     method = pb.ode.Kvaerno5()
     end = lambda k: pb.ode.solve(robertson, y0, (0.0, 40.0), k, method=method, rtol=1e-7, atol=1e-11, max_steps=200).y[
         2
-    ]  # noqa: E731
+    ]
     exact = [
         (by_radau(lambda t, y, k=RATES * (1 + h): robertson(t, y, k), y0, 40)[2], h)
         for h in (s * 1e-3 * e for e in np.eye(3) for s in (1, -1))

@@ -38,6 +38,7 @@ PAGES = {
     "fft": ("Fourier transforms: pb.fft", r"Fft"),
     "special": ("Special functions: pb.special", r"Special"),
     "random": ("Random numbers: pb.random", r"Random"),
+    "distributions": ("Probability: pb.distributions", r"Distributions"),
     "rules": ("Custom rules, control flow, tapes", r"Transforms: (custom|control|gradient_tape|stage|debug)"),
     "transforms": ("Transforms: grad, jvp, vmap, hessian", r"Transforms: .*"),
     "compile": ("Compiling and programs: pb.jit, pb.Graph", r"Compile|Graph|Program|Settings|Ops: fusion"),
@@ -169,7 +170,8 @@ def section(name: str, thing: Any) -> str:
         return "Checkpoint"
     if isinstance(thing, float) or thing is None:
         return "Constants"
-    if space in ("random", "special", "memory", "fft", "linalg", "cuda", "amp", "distributed", "curvature"):
+    named = ("random", "special", "memory", "fft", "linalg", "cuda", "amp", "distributed", "curvature", "distributions")
+    if space in named:
         return space.capitalize()
     if not hasattr(thing, "__module__"):
         raise ExtensionError(f"{name} is public, but the reference does not know how to document {type(thing)}.")

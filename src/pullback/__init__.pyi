@@ -5,7 +5,7 @@
 from typing import Any
 
 from . import (
-    amp as amp, curvature as curvature, data as data, distributed as distributed,
+    amp as amp, curvature as curvature, data as data, distributed as distributed, distributions as distributions,
     errors as errors, implicit as implicit, interop as interop, nn as nn, ode as ode, optim as optim, tools as tools,
 )
 from .arrays import cuda as cuda, dtypes as dtypes, tree as tree

@@ -237,13 +237,22 @@ range_draw = general(
 
 
 def refuse_derivatives(*parameters: Any, what: str) -> None:
-    """Raise where a parameter of a draw that jumps carries a derivative: the draw has none, while its mean does."""
-    if any(isinstance(p, Value) and p.is_tracked for p in parameters):
+    """Raise where a parameter of a draw that is constant carries a derivative: the draw has none, while its mean does.
+    `what` is a sampler of `pb.random`, or a method of a distribution ("Normal.sample").
+    """
+    if not any(isinstance(p, Value) and p.is_tracked for p in parameters):
+        return
+    if "." in what:
         raise GraphError(
-            f"random.{what}: a discrete draw has no derivative in its parameters, and one of them carries one.\n"
-            "  Write pb.stop_gradient(p) to hold it constant, as an estimator by log-probabilities does; or relax the "
-            "draw: pb.random.gumbel_softmax, pb.straight_through."
+            f"distributions.{what}: a drawn value is a constant, and the derivative that a parameter carries would be "
+            "lost.\n  Use rsample for a draw that moves with its parameters, where there is one; detach().sample(...) "
+            "to hold them constant, as an estimator by log-probabilities does; or pb.distributions.score_function."
         )
+    raise GraphError(
+        f"random.{what}: a discrete draw has no derivative in its parameters, and one of them carries one.\n"
+        "  Write pb.stop_gradient(p) to hold it constant, as an estimator by log-probabilities does; or relax the "
+        "draw: pb.random.gumbel_softmax, pb.straight_through."
+    )
 
 
 # The value itself, which a discrete draw has for a parameter: no program may be differentiated by it.

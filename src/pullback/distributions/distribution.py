@@ -1,0 +1,251 @@
+"""`Distribution`: what all distributions have in common, over the law that each states."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from ..arrays.argument_checks import short_repr
+from ..arrays.spec import spec_of
+from ..arrays.trees import flatten
+from ..errors import ArgumentError, ShapeError, UnsupportedFunction
+from ..ops.axes import as_shape
+from ..ops.concrete import strip_derivatives
+from ..ops.dispatch import as_value
+from ..ops.elementwise.pointwise import exp, logical_or, sqrt, where
+from ..ops.families import result_dtype
+from ..ops.random.draw_ops import held
+from ..ops.random.keys import key_on_device
+from ..ops.shape.reshaping import astype, broadcast_to, expand_dims
+from .constraints import Constraint
+from .law import Law, Shape
+from .value_objects import hold_constant, map_leaves, set_fields
+
+
+def parameter(constraint: Constraint, default: Any = dataclasses.MISSING) -> Any:
+    """A field of a distribution that must lie in a set."""
+    return dataclasses.field(default=default, metadata={"constraint": constraint})
+
+
+class Distribution(ABC):
+    """A distribution: a value whose parameters are arrays, a tree for every transform.
+
+    Its parameters broadcast to `batch_shape`; `event_shape` is the shape of one draw. Samples have the shape
+    `sample shape + batch shape + event shape`.
+    """
+
+    @abstractmethod
+    def law(self) -> Law:
+        """What the family states about itself."""
+
+    def __post_init__(self) -> None:
+        fields = [f for f in dataclasses.fields(self) if "constraint" in f.metadata]  # type: ignore[arg-type]
+        for field in fields:
+            value = as_value(getattr(self, field.name))
+            set_fields(self, {field.name: value})
+            check_parameter(type(self).__name__, field.name, value, field.metadata["constraint"])
+        if fields:
+            align_dtypes(self, [field.name for field in fields])
+            check_broadcast(self)
+
+    @property
+    def batch_shape(self) -> Shape:
+        """The shape of independent distributions that the parameters make together."""
+        return self.law().batch_shape
+
+    @property
+    def event_shape(self) -> Shape:
+        """The shape of a single draw of one of them."""
+        return self.law().event_shape
+
+    @property
+    def support(self) -> Constraint:
+        """Where the density is not zero."""
+        return self.law().support
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of draws: that of the parameters which are floating-point arrays, else float64."""
+        specs = [spec_of(leaf) for leaf in flatten(self)[0]]
+        strong = [s for s in specs if s.weak is None and s.inexact]
+        return result_dtype(strong) if strong else np.dtype("float64")
+
+    @property
+    def has_rsample(self) -> bool:
+        """Whether draws move smoothly with the parameters."""
+        law = self.law()
+        return law.moves and law.draw is not None
+
+    def log_prob(self, value: Any) -> Any:
+        """The logarithm of the density, or of the probability, at a value; minus infinity outside the support."""
+        law = self.law()
+        x = self._as_point(value, law)
+        with np.errstate(all="ignore"):
+            if law.support.outside is None:
+                return law.log_density(x)
+            outside = law.support.outside(x)
+            return where(outside, -math.inf, law.log_density(_replace_outside(outside, x, law)))
+
+    def prob(self, value: Any) -> Any:
+        """The density, or the probability, at a value."""
+        return exp(self.log_prob(value))
+
+    def sample(self, shape: Any = (), *, key: Any = None) -> Any:
+        """Draws that are constants. Refused while a parameter carries a derivative, which would be lost: use `rsample`
+        for draws that move with the parameters, or `detach().sample` where constants are meant.
+        """
+        what = f"{type(self).__name__}.sample"
+        return map_leaves(functools.partial(held, what), self)._draw("sample", shape, key)
+
+    def rsample(self, shape: Any = (), *, key: Any = None) -> Any:
+        """Draws that move smoothly with the parameters, for derivatives of expectations."""
+        law = self.law()
+        if not law.moves:
+            raise UnsupportedFunction(
+                f"{type(self).__name__}.rsample: draws jump as the parameters move, so they have no derivative.\n"
+                "  Use pb.distributions.score_function, straight_through or relaxed (Gumbel-softmax) for derivatives "
+                "of an expectation, and sample for draws."
+            )
+        return self._draw("rsample", shape, key)
+
+    def _draw(self, method: str, shape: Any, key: Any) -> Any:
+        law = self.law()
+        if law.draw is None:
+            raise UnsupportedFunction(f"{type(self).__name__}.{method}: no sampler for this distribution.")
+        size = (*as_shape(shape, f"{type(self).__name__}.{method}"), *law.batch_shape)
+        with np.errstate(all="ignore"):
+            return law.draw(size, key_on_device(key, None, method), self.dtype)
+
+    @property
+    def mean(self) -> Any:
+        """The expectation; NaN or infinite where it is not defined or not finite."""
+        return self._constant("mean")
+
+    @property
+    def variance(self) -> Any:
+        """The variance of each element; NaN or infinite where it is not defined or not finite."""
+        return self._constant("variance")
+
+    @property
+    def stddev(self) -> Any:
+        """The standard deviation of each element."""
+        return sqrt(self.variance)
+
+    @property
+    def mode(self) -> Any:
+        """Where the density is greatest."""
+        return self._constant("mode")
+
+    def entropy(self) -> Any:
+        """The expectation of minus log_prob: of a discrete distribution its entropy, else the differential one."""
+        law = self.law()
+        with np.errstate(all="ignore"):
+            return _spread(self._stated(law, "entropy")(), law.batch_shape, self.dtype)
+
+    def cdf(self, value: Any) -> Any:
+        """The probability of a draw that is not above the value."""
+        law = self.law()
+        cdf, x = self._stated(law, "cdf"), self._as_point(value, law)
+        with np.errstate(all="ignore"):
+            # the ends of the support decide, wherever the value lies: not between integers too
+            below, above = x < law.support.low, x >= law.support.high
+            inner = where(logical_or(below, above), law.inside, x)
+            return where(below, 0.0, where(above, 1.0, cdf(inner)))
+
+    def icdf(self, value: Any) -> Any:
+        """The value that a draw does not exceed with this probability: the inverse of `cdf`."""
+        law = self.law()
+        icdf, p = self._stated(law, "icdf"), as_value(value)
+        with np.errstate(all="ignore"):
+            outside = logical_or(p < 0, p > 1)
+            return where(outside, math.nan, icdf(where(outside, 0.5, p)))
+
+    def detach(self) -> Any:
+        """The same distribution with parameters that are constants to every derivative."""
+        return hold_constant(self)
+
+    def _constant(self, name: str) -> Any:
+        law = self.law()
+        with np.errstate(all="ignore"):
+            return _spread(self._stated(law, name)(), (*law.batch_shape, *law.event_shape), self.dtype)
+
+    def _stated(self, law: Law, name: str) -> Any:
+        found = getattr(law, name)
+        if found is None:
+            raise UnsupportedFunction(f"{type(self).__name__}.{name}: there is no formula for it.")
+        return found
+
+    def _as_point(self, value: Any, law: Law) -> Any:
+        """A value as floating-point numbers, of a shape that fits."""
+        x, name = as_value(value), type(self).__name__
+        found = spec_of(x)
+        rank = len(law.event_shape)
+        if rank and (found.shape[-rank:] != law.event_shape):
+            raise ShapeError(f"{name}: a value has shape {law.event_shape} at the end, got {found.shape}.")
+        outer = found.shape[: len(found.shape) - rank]
+        try:
+            np.broadcast_shapes(outer, law.batch_shape)
+        except ValueError:
+            raise ShapeError(
+                f"{name}: a value of shape {found.shape} does not fit batches {law.batch_shape}."
+            ) from None
+        return x if found.inexact and found.weak is None else astype(x, self.dtype)
+
+
+def _replace_outside(outside: Any, x: Any, law: Law) -> Any:
+    """x, with a point of the support wherever it is outside: neither value nor derivative there is to be seen."""
+    for _ in range(law.support.rank):
+        outside = expand_dims(outside, axis=-1)
+    return where(outside, law.inside, x)
+
+
+def _spread(x: Any, shape: Shape, dtype: Any) -> Any:
+    x = as_value(x)
+    wide = broadcast_to(x, shape)
+    found = spec_of(wide)
+    return wide if found.inexact and found.weak is None and spec_of(x).weak is None else astype(wide, dtype)
+
+
+def check_parameter(family: str, name: str, value: Any, constraint: Constraint) -> None:
+    """Refuse a parameter outside of its set, where its elements are known; those of a transform are not."""
+    found = spec_of(value)
+    if found.dtype.kind == "c":
+        raise ArgumentError(f"{family}: {name} must be real, got {found}.")
+    if len(found.shape) < constraint.rank:
+        raise ShapeError(f"{family}: {name} needs {constraint.rank} axes or more, got shape {found.shape}.")
+    known = strip_derivatives(value)
+    if not isinstance(known, np.ndarray | int | float):
+        return
+    with np.errstate(all="ignore"):
+        good = np.asarray(constraint.check(known))
+    if not good.all():
+        wrong = known if np.ndim(known) == 0 or constraint.rank else np.asarray(known)[~good].ravel()[0]
+        raise ArgumentError(f"{family}: {name} must be in: {constraint.name}; got {short_repr(wrong)}.")
+
+
+def align_dtypes(distribution: Distribution, names: list[str]) -> None:
+    """Python numbers in the dtype of the array parameters beside them: a function of a number alone is a float64."""
+    values = {name: getattr(distribution, name) for name in names}
+    arrays = [s for s in map(spec_of, values.values()) if s.weak is None and s.inexact]
+    if arrays and all(s.device == "cpu" for s in arrays):
+        dtype = result_dtype(arrays)
+        numbers = {name: np.asarray(x, dtype) for name, x in values.items() if isinstance(x, int | float)}
+        set_fields(distribution, numbers)
+
+
+def check_broadcast(distribution: Distribution) -> None:
+    """Refuse parameters whose shapes do not broadcast."""
+    try:
+        distribution.law()
+    except ValueError as error:
+        shapes = {
+            f.name: spec_of(getattr(distribution, f.name)).shape
+            for f in dataclasses.fields(distribution)  # type: ignore[arg-type]
+            if "constraint" in f.metadata
+        }
+        raise ShapeError(f"{type(distribution).__name__}: parameters do not fit together: {shapes}.") from error

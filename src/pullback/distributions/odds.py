@@ -1,0 +1,129 @@
+"""Probabilities as they were given, by themselves or by logits: each has the form that loses no digits."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+from ..errors import ArgumentError
+from ..ops.dispatch import as_value
+from ..ops.elementwise.pointwise import exp, log, sigmoid, softplus, where
+from ..ops.functions import log_softmax
+from ..ops.reduce.reductions import sum as total
+from ..ops.special.entropy import logit, xlog1py, xlogy
+from .constraints import Constraint, real, real_vector, unit_interval
+from .distribution import check_parameter
+from .value_objects import value_object
+
+
+@final
+@value_object
+class Probability:
+    """p of an event, given as itself."""
+
+    value: Any
+
+    @property
+    def p(self) -> Any:
+        return self.value
+
+    @property
+    def logit(self) -> Any:
+        return logit(self.value)
+
+    def times_log(self, x: Any) -> Any:
+        """x log p, which is 0 for x = 0."""
+        return xlogy(x, self.value)
+
+    def times_log_complement(self, x: Any) -> Any:
+        """x log(1 - p), which is 0 for x = 0."""
+        return xlog1py(x, -self.value)
+
+
+@final
+@value_object
+class LogOdds:
+    """p of an event, given by log(p / (1 - p))."""
+
+    value: Any
+
+    @property
+    def p(self) -> Any:
+        return sigmoid(self.value)
+
+    @property
+    def logit(self) -> Any:
+        return self.value
+
+    def times_log(self, x: Any) -> Any:
+        """x log p."""
+        return -x * softplus(-self.value)
+
+    def times_log_complement(self, x: Any) -> Any:
+        """x log(1 - p)."""
+        return -x * softplus(self.value)
+
+
+@final
+@value_object
+class Shares:
+    """Probabilities of classes along the last axis, given in any multiple."""
+
+    value: Any
+
+    @property
+    def p(self) -> Any:
+        return self.value / total(self.value, axis=-1, keepdims=True)
+
+    @property
+    def logs(self) -> Any:
+        return log(self.p)
+
+    def times_logs(self, x: Any) -> Any:
+        """x log p, which is 0 for x = 0."""
+        return xlogy(x, self.p)
+
+
+@final
+@value_object
+class Logits:
+    """Probabilities of classes along the last axis, given by their logarithms up to a constant."""
+
+    value: Any
+
+    @property
+    def p(self) -> Any:
+        return exp(self.logs)
+
+    @property
+    def logs(self) -> Any:
+        return log_softmax(self.value, axis=-1)
+
+    def times_logs(self, x: Any) -> Any:
+        """x log p, which is 0 for x = 0, also where p is."""
+        return where(as_value(x) == 0, 0.0, x * where(as_value(x) == 0, 0.0, self.logs))
+
+
+_VECTOR = Constraint("vectors of numbers not below 0, not all of them 0", lambda x: _is_no_share(x), 1)
+
+
+def _is_no_share(x: Any) -> Any:
+    return ((x < 0).sum(axis=-1) > 0) | (x.sum(axis=-1) <= 0)
+
+
+def binary(family: str, probs: Any, logits: Any) -> Any:
+    """The probability of an event, from whichever of both is given."""
+    return _choose(family, probs, logits, (Probability, unit_interval), (LogOdds, real))
+
+
+def classes(family: str, probs: Any, logits: Any) -> Any:
+    """The probabilities of classes, from whichever of both is given."""
+    return _choose(family, probs, logits, (Shares, _VECTOR), (Logits, real_vector))
+
+
+def _choose(family: str, probs: Any, logits: Any, by_probs: tuple[Any, Any], by_logits: tuple[Any, Any]) -> Any:
+    if (probs is None) == (logits is None):
+        raise ArgumentError(f"{family}: pass either probs or logits.")
+    name, given, (kind, constraint) = ("probs", probs, by_probs) if logits is None else ("logits", logits, by_logits)
+    value = as_value(given)
+    check_parameter(family, name, value, constraint)
+    return kind(value)

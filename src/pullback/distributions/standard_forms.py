@@ -1,0 +1,300 @@
+"""Laws of single numbers in their standard form, without location and scale: density, draw, distribution function."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..ops.dispatch import shape
+from ..ops.elementwise.arithmetic import hypot
+from ..ops.elementwise.pointwise import abs as magnitude
+from ..ops.elementwise.pointwise import (
+    atan,
+    atan2,
+    cos,
+    equal,
+    erf,
+    exp,
+    expm1,
+    log,
+    log1p,
+    maximum,
+    power,
+    sigmoid,
+    sign,
+    sin,
+    softplus,
+    sqrt,
+    square,
+    tan,
+    where,
+)
+from ..ops.random import samplers
+from ..ops.special.bessel import i0e, i1e
+from ..ops.special.entropy import logit, xlog1py, xlogy
+from ..ops.special.error_functions import erfinv, ndtr, ndtri
+from ..ops.special.gamma import betaln, digamma, gammaln
+from ..ops.special.incomplete_beta import betainc, betaincinv
+from ..ops.special.incomplete_gamma import gammainc, gammaincc, gammainccinv, gammaincinv
+from . import constraints
+from .law import Law, batch_of
+
+EULER = float(np.euler_gamma)
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+NORMAL = Law(
+    support=constraints.real,
+    log_density=lambda x: -0.5 * square(x) - HALF_LOG_2PI,
+    draw=lambda size, key, dtype: samplers.normal(size=size, key=key, dtype=dtype),
+    mean=lambda: 0.0,
+    variance=lambda: 1.0,
+    mode=lambda: 0.0,
+    entropy=lambda: 0.5 + HALF_LOG_2PI,
+    cdf=ndtr,
+    icdf=ndtri,
+)
+HALF_NORMAL = Law(
+    support=constraints.nonnegative,
+    log_density=lambda x: -0.5 * square(x) - HALF_LOG_2PI + math.log(2.0),
+    draw=lambda size, key, dtype: magnitude(samplers.normal(size=size, key=key, dtype=dtype)),
+    mean=lambda: math.sqrt(2 / math.pi),
+    variance=lambda: 1.0 - 2 / math.pi,
+    mode=lambda: 0.0,
+    entropy=lambda: 0.5 + HALF_LOG_2PI - math.log(2.0),
+    cdf=lambda x: erf(x * math.sqrt(0.5)),
+    icdf=lambda p: math.sqrt(2.0) * erfinv(p),
+)
+UNIFORM = Law(
+    support=constraints.unit_interval,
+    log_density=lambda x: x * 0.0,
+    draw=lambda size, key, dtype: samplers.uniform(size=size, key=key, dtype=dtype),
+    mean=lambda: 0.5,
+    variance=lambda: 1 / 12,
+    mode=lambda: 0.5,
+    entropy=lambda: 0.0,
+    cdf=lambda x: x,
+    icdf=lambda p: p,
+)
+EXPONENTIAL = Law(
+    support=constraints.nonnegative,
+    log_density=lambda x: -x,
+    draw=lambda size, key, dtype: samplers.exponential(size=size, key=key, dtype=dtype),
+    mean=lambda: 1.0,
+    variance=lambda: 1.0,
+    mode=lambda: 0.0,
+    entropy=lambda: 1.0,
+    cdf=lambda x: -expm1(-x),
+    icdf=lambda p: -log1p(-p),
+)
+LAPLACE = Law(
+    support=constraints.real,
+    log_density=lambda x: -magnitude(x) - math.log(2.0),
+    draw=lambda size, key, dtype: samplers.laplace(size=size, key=key, dtype=dtype),
+    mean=lambda: 0.0,
+    variance=lambda: 2.0,
+    mode=lambda: 0.0,
+    entropy=lambda: 1.0 + math.log(2.0),
+    cdf=lambda x: where(x < 0, 0.5 * exp(-magnitude(x)), 1.0 - 0.5 * exp(-magnitude(x))),
+    icdf=lambda p: where(p < 0.5, log(2.0 * p), -log(2.0 * (1.0 - p))),
+)
+CAUCHY = Law(
+    support=constraints.real,
+    # by hypot, since the square of x overflows long before its logarithm
+    log_density=lambda x: -math.log(math.pi) - 2.0 * log(hypot(1.0, x)),
+    draw=lambda size, key, dtype: samplers.cauchy(size=size, key=key, dtype=dtype),
+    mean=lambda: math.nan,
+    variance=lambda: math.nan,
+    mode=lambda: 0.0,
+    entropy=lambda: math.log(4 * math.pi),
+    cdf=lambda x: atan2(1.0, -x) / math.pi,
+    icdf=lambda p: -cos(math.pi * p) / sin(math.pi * p),
+)
+HALF_CAUCHY = Law(
+    support=constraints.nonnegative,
+    log_density=lambda x: math.log(2 / math.pi) - 2.0 * log(hypot(1.0, x)),
+    draw=lambda size, key, dtype: magnitude(samplers.cauchy(size=size, key=key, dtype=dtype)),
+    mean=lambda: math.inf,
+    variance=lambda: math.inf,
+    mode=lambda: 0.0,
+    entropy=lambda: math.log(2 * math.pi),
+    cdf=lambda x: atan(x) * (2 / math.pi),
+    icdf=lambda p: tan(p * (math.pi / 2)),
+)
+GUMBEL = Law(
+    support=constraints.real,
+    log_density=lambda x: -x - exp(-x),
+    draw=lambda size, key, dtype: samplers.gumbel(size=size, key=key, dtype=dtype),
+    mean=lambda: EULER,
+    variance=lambda: math.pi**2 / 6,
+    mode=lambda: 0.0,
+    entropy=lambda: 1.0 + EULER,
+    cdf=lambda x: exp(-exp(-x)),
+    icdf=lambda p: -log(-log(p)),
+)
+LOGISTIC = Law(
+    support=constraints.real,
+    log_density=lambda x: -x - 2.0 * softplus(-x),
+    draw=lambda size, key, dtype: samplers.logistic(size=size, key=key, dtype=dtype),
+    mean=lambda: 0.0,
+    variance=lambda: math.pi**2 / 3,
+    mode=lambda: 0.0,
+    entropy=lambda: 2.0,
+    cdf=sigmoid,
+    icdf=logit,
+)
+
+
+def student_t(df: Any) -> Law:
+    """Student's t with df degrees of freedom."""
+
+    def log_density(x: Any) -> Any:
+        # the two log-gammas are a log-beta, which keeps its digits for large df
+        return -betaln(0.5 * df, 0.5) - 0.5 * log(df) - 0.5 * (df + 1.0) * log1p(square(x) / df)
+
+    def tail(x: Any) -> Any:
+        return 0.5 * betainc(0.5 * df, 0.5, df / (df + square(x)))
+
+    def quantile(p: Any) -> Any:
+        share = betaincinv(0.5 * df, 0.5, 2.0 * where(p < 0.5, p, 1.0 - p))
+        return sign(p - 0.5) * sqrt(df * (1.0 / share - 1.0))
+
+    def entropy() -> Any:
+        half = 0.5 * (df + 1.0)
+        return half * (digamma(half) - digamma(0.5 * df)) + 0.5 * log(df) + betaln(0.5 * df, 0.5)
+
+    return Law(
+        support=constraints.real,
+        log_density=log_density,
+        draw=lambda size, key, dtype: samplers.student_t(df, size=size, key=key, dtype=dtype),
+        batch_shape=shape(df),
+        mean=lambda: where(df > 1.0, 0.0, math.nan),
+        variance=lambda: where(df > 2.0, df / where(df > 2.0, df - 2.0, 1.0), where(df > 1.0, math.inf, math.nan)),
+        mode=lambda: 0.0,
+        entropy=entropy,
+        cdf=lambda x: where(x < 0, tail(x), 1.0 - tail(x)),
+        icdf=quantile,
+    )
+
+
+def gamma(a: Any) -> Law:
+    """The gamma distribution of shape a."""
+    return Law(
+        support=constraints.nonnegative,
+        log_density=lambda x: xlogy(a - 1.0, x) - x - gammaln(a),
+        draw=lambda size, key, dtype: samplers.gamma(a, size=size, key=key, dtype=dtype),
+        batch_shape=shape(a),
+        mean=lambda: a,
+        variance=lambda: a,
+        mode=lambda: maximum(a - 1.0, 0.0),
+        entropy=lambda: a + gammaln(a) + (1.0 - a) * digamma(a),
+        cdf=lambda x: gammainc(a, x),
+        icdf=lambda p: gammaincinv(a, p),
+    )
+
+
+def inverse_gamma(a: Any) -> Law:
+    """The distribution of 1 / x for a gamma variable x of shape a."""
+    return Law(
+        support=constraints.nonnegative,
+        log_density=lambda x: where(equal(x, 0), -math.inf, _inverse_gamma_density(a, where(equal(x, 0), 1.0, x))),
+        draw=lambda size, key, dtype: 1.0 / samplers.gamma(a, size=size, key=key, dtype=dtype),
+        batch_shape=shape(a),
+        mean=lambda: where(a > 1.0, 1.0 / where(a > 1.0, a - 1.0, 1.0), math.inf),
+        variance=lambda: where(a > 2.0, 1.0 / (square(a - 1.0) * where(a > 2.0, a - 2.0, 1.0)), math.inf),
+        mode=lambda: 1.0 / (a + 1.0),
+        entropy=lambda: a + gammaln(a) - (1.0 + a) * digamma(a),
+        cdf=lambda x: gammaincc(a, 1.0 / x),
+        icdf=lambda p: 1.0 / gammainccinv(a, p),
+    )
+
+
+def _inverse_gamma_density(a: Any, x: Any) -> Any:
+    return -(a + 1.0) * log(x) - 1.0 / x - gammaln(a)
+
+
+def beta(a: Any, b: Any) -> Law:
+    """The beta distribution, between 0 and 1."""
+    total = a + b
+
+    def mode() -> Any:
+        """Inside where both are above one, at an end where the density is greatest there, else NaN: both ends are."""
+        inner = (a - 1.0) / where(total > 2.0, total - 2.0, 1.0)
+        at_end = where((a >= 1.0) & (b <= 1.0) & (a > b), 1.0, where((a <= 1.0) & (b >= 1.0) & (a < b), 0.0, math.nan))
+        return where((a > 1.0) & (b > 1.0), inner, at_end)
+
+    return Law(
+        support=constraints.unit_interval,
+        log_density=lambda x: xlogy(a - 1.0, x) + xlog1py(b - 1.0, -x) - betaln(a, b),
+        draw=lambda size, key, dtype: samplers.beta(a, b, size=size, key=key, dtype=dtype),
+        batch_shape=batch_of(a, b),
+        mean=lambda: a / total,
+        variance=lambda: a / total * (b / total) / (total + 1.0),
+        mode=mode,
+        entropy=lambda: betaln(a, b) - (a - 1.0) * digamma(a) - (b - 1.0) * digamma(b) + (total - 2.0) * digamma(total),
+        cdf=lambda x: betainc(a, b, x),
+        icdf=lambda p: betaincinv(a, b, p),
+    )
+
+
+def weibull(k: Any) -> Law:
+    """The Weibull distribution of shape k."""
+
+    def moment(order: float) -> Any:
+        return exp(gammaln(1.0 + order / k))
+
+    return Law(
+        support=constraints.nonnegative,
+        log_density=lambda x: log(k) + xlogy(k - 1.0, x) - power(x, k),
+        draw=lambda size, key, dtype: samplers.weibull(k, size=size, key=key, dtype=dtype),
+        batch_shape=shape(k),
+        mean=lambda: moment(1.0),
+        variance=lambda: moment(2.0) - square(moment(1.0)),
+        mode=lambda: where(k > 1.0, power(maximum(1.0 - 1.0 / k, 1e-300), 1.0 / k), 0.0),
+        entropy=lambda: EULER * (1.0 - 1.0 / k) - log(k) + 1.0,
+        cdf=lambda x: -expm1(-power(x, k)),
+        icdf=lambda p: power(-log1p(-p), 1.0 / k),
+    )
+
+
+def pareto(alpha: Any) -> Law:
+    """The Pareto distribution from 1 upwards."""
+    return Law(
+        support=constraints.interval(1.0),
+        log_density=lambda x: log(alpha) - (alpha + 1.0) * log(x),
+        draw=lambda size, key, dtype: 1.0 + samplers.pareto(alpha, size=size, key=key, dtype=dtype),
+        inside=2.0,
+        batch_shape=shape(alpha),
+        mean=lambda: where(alpha > 1.0, alpha / where(alpha > 1.0, alpha - 1.0, 1.0), math.inf),
+        variance=lambda: where(
+            alpha > 2.0,
+            alpha / (square(where(alpha > 2.0, alpha - 1.0, 1.0)) * where(alpha > 2.0, alpha - 2.0, 1.0)),
+            math.inf,
+        ),
+        mode=lambda: 1.0,
+        entropy=lambda: 1.0 + 1.0 / alpha - log(alpha),
+        cdf=lambda x: -expm1(-alpha * log(x)),
+        icdf=lambda p: exp(-log1p(-p) / alpha),
+    )
+
+
+def von_mises(kappa: Any) -> Law:
+    """The von Mises distribution of angles around 0; moments are those of the circle."""
+
+    def log_density(x: Any) -> Any:
+        # kappa (cos x - 1) as a square, which keeps its digits near 0
+        return -2.0 * kappa * square(sin(0.5 * x)) - math.log(2 * math.pi) - log(i0e(kappa))
+
+    def resultant() -> Any:
+        return i1e(kappa) / i0e(kappa)
+
+    return Law(
+        support=constraints.real,
+        log_density=log_density,
+        batch_shape=shape(kappa),
+        mean=lambda: 0.0,
+        variance=lambda: 1.0 - resultant(),
+        mode=lambda: 0.0,
+        entropy=lambda: math.log(2 * math.pi) + log(i0e(kappa)) + kappa * (1.0 - resultant()),
+    )

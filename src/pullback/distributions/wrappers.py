@@ -1,0 +1,245 @@
+"""Distributions made of others: axes of a batch as one event, mixtures, images under bijectors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, final
+
+import numpy as np
+
+from ..arrays.spec import spec_of
+from ..errors import ArgumentError, ShapeError
+from ..ops.dispatch import shape
+from ..ops.elementwise.pointwise import square
+from ..ops.index.indexing import take_along_axis
+from ..ops.random.keys import fold_in
+from ..ops.reduce.reductions import all as all_of
+from ..ops.reduce.reductions import logsumexp
+from ..ops.reduce.reductions import sum as total
+from ..ops.shape.reshaping import astype, broadcast_to, expand_dims, reshape
+from .bijectors import Bijector, Chain, sum_last
+from .constraints import Constraint, stack_of
+from .discrete import Categorical
+from .distribution import Distribution
+from .law import Law
+from .value_objects import set_fields, static, value_object
+
+
+def _check_distribution(what: str, x: Any) -> None:
+    if not isinstance(x, Distribution):
+        raise ArgumentError(f"{what}: wants a distribution, got {x!r}.")
+
+
+@final
+@value_object
+class Independent(Distribution):
+    """A distribution whose last batch axes, as many as are asked for, belong to the event: log_prob sums over them.
+
+    >>> import numpy as np, pullback as pb
+    >>> d = pb.distributions.Independent(pb.distributions.Normal(np.zeros(3), 1.0), 1)
+    >>> d.batch_shape, d.event_shape, d.log_prob(np.zeros(3)).shape
+    ((), (3,), ())
+    """
+
+    base: Any
+    reinterpreted: int = static(1)
+
+    def __post_init__(self) -> None:
+        _check_distribution("Independent", self.base)
+        if not 0 <= self.reinterpreted <= len(self.base.batch_shape):
+            raise ShapeError(
+                f"Independent: batches of shape {self.base.batch_shape} have no {self.reinterpreted} axes to take in."
+            )
+
+    def law(self) -> Law:
+        base: Law = self.base.law()
+        count = self.reinterpreted
+        cut = len(base.batch_shape) - count
+        entropy = base.entropy
+        return replace(
+            base,
+            support=stack_of(base.support, count),
+            log_density=lambda x: sum_last(self._spread(base.log_density(x), base, cut), count),
+            batch_shape=base.batch_shape[:cut],
+            event_shape=(*base.batch_shape[cut:], *base.event_shape),
+            draw=None if base.draw is None else base_draw(base, cut),
+            entropy=None if entropy is None else (
+                lambda: sum_last(broadcast_to(entropy(), base.batch_shape), count)
+            ),
+            cdf=None,
+            icdf=None,
+        )  # fmt: skip
+
+    def _spread(self, x: Any, base: Law, cut: int) -> Any:
+        """A log-density of each element: broadcast, since parameters may have axes of size one."""
+        return broadcast_to(x, np.broadcast_shapes(shape(x), base.batch_shape[cut:]))
+
+
+def base_draw(base: Law, cut: int) -> Any:
+    """Draws of a law whose batch axes from `cut` on now are part of the event."""
+    return lambda size, key, dtype: base.draw((*size, *base.batch_shape[cut:]), key, dtype)  # type: ignore[misc]
+
+
+@final
+@value_object
+class Mixture(Distribution):
+    """A component chosen by a categorical distribution, and a draw of it. Components lie along the last batch axis.
+
+    >>> import pullback as pb
+    >>> D = pb.distributions
+    >>> float(D.Mixture(D.Categorical([0.5, 0.5]), D.Normal([-1.0, 1.0], 1.0)).mean)
+    0.0
+    """
+
+    weights: Any
+    components: Any
+
+    def __post_init__(self) -> None:
+        _check_distribution("Mixture", self.components)
+        if not isinstance(self.weights, Categorical):
+            raise ArgumentError(f"Mixture: weights must be a Categorical, got {type(self.weights).__name__}.")
+        count, batch = shape(self.weights.odds.value)[-1], self.components.batch_shape
+        if not batch or batch[-1] != count:
+            raise ShapeError(f"Mixture: {count} weights, but components of batch shape {batch}.")
+
+    def law(self) -> Law:
+        inner, logs = self.components.law(), self.weights.logits
+        rank = len(inner.event_shape)
+        batch = np.broadcast_shapes(shape(logs)[:-1], inner.batch_shape[:-1])
+
+        def weigh(x: Any) -> Any:
+            weights = self.weights.probs
+            return total(_add_axes(weights, rank) * x, axis=-1 - rank)
+
+        def mean() -> Any:
+            assert inner.mean is not None
+            return weigh(_full(inner.mean(), inner))
+
+        def variance() -> Any:
+            assert inner.mean is not None
+            assert inner.variance is not None
+            gap = _full(inner.mean(), inner) - expand_dims(mean(), axis=-1 - rank)
+            return weigh(_full(inner.variance(), inner) + square(gap))
+
+        def cdf(x: Any) -> Any:
+            return weigh(self.components.cdf(expand_dims(x, axis=-1)))
+
+        return Law(
+            support=_joint_support(inner.support),
+            log_density=lambda x: logsumexp(logs + self.components.log_prob(expand_dims(x, axis=-1 - rank)), axis=-1),
+            draw=None if inner.draw is None else self._draw_law(inner, logs, batch),
+            moves=False,
+            inside=inner.inside if rank or not shape(inner.inside) else inner.inside[..., 0],
+            batch_shape=batch,
+            event_shape=inner.event_shape,
+            mean=mean if inner.mean is not None else None,
+            variance=variance if inner.mean is not None and inner.variance is not None else None,
+            cdf=cdf if inner.cdf is not None and not rank else None,
+        )
+
+    def _draw_law(self, inner: Law, logs: Any, batch: Any) -> Any:
+        rank, count = len(inner.event_shape), shape(logs)[-1]
+
+        def draw(size: Any, key: Any, dtype: Any) -> Any:
+            wide = broadcast_to(logs, (*batch, count))
+            chosen = Categorical(logits=wide).law().draw(size, fold_in(key, 0), dtype)  # type: ignore[misc]
+            drawn = inner.draw((*size, count), fold_in(key, 1), dtype)  # type: ignore[misc]
+            place = _add_axes(expand_dims(astype(chosen, "int64"), axis=-1), rank)
+            place = broadcast_to(place, (*size, 1, *inner.event_shape))
+            return reshape(take_along_axis(drawn, place, axis=-1 - rank), (*size, *inner.event_shape))
+
+        return draw
+
+
+def _joint_support(support: Constraint) -> Constraint:
+    """Where any of the components, along an axis in front of the event, may lie."""
+    outside, rank = support.outside, support.rank
+    if outside is None:
+        return support
+    joint = lambda x: all_of(outside(expand_dims(x, axis=-1 - rank)), axis=-1)  # noqa: E731
+    differ = shape(support.low) or shape(support.high)
+    return Constraint(support.name, joint, rank, None if differ else support.make_bijector)
+
+
+def _full(x: Any, law: Law) -> Any:
+    return broadcast_to(x, (*law.batch_shape, *law.event_shape))
+
+
+def _add_axes(x: Any, count: int) -> Any:
+    return reshape(x, (*shape(x), *(1,) * count))
+
+
+@final
+@value_object
+class TransformedDistribution(Distribution):
+    """The distribution of bijector(x) for a draw x of the base; a sequence of bijectors is a chain.
+
+    >>> import pullback as pb
+    >>> D = pb.distributions
+    >>> d = D.TransformedDistribution(D.Normal(0.0, 1.0), D.Exp())
+    >>> bool(abs(d.log_prob(2.0) - D.LogNormal(0.0, 1.0).log_prob(2.0)) < 1e-15)
+    True
+    """
+
+    base: Any
+    bijector: Any
+
+    def __post_init__(self) -> None:
+        _check_distribution("TransformedDistribution", self.base)
+        if not isinstance(self.bijector, Bijector):
+            set_fields(self, {"bijector": Chain(self.bijector)})
+        if self.bijector.rank > len(self.base.batch_shape) + len(self.base.event_shape):
+            raise ShapeError(
+                f"TransformedDistribution: the bijector maps arrays of {self.bijector.rank} axes, the base has "
+                f"batches {self.base.batch_shape} of events {self.base.event_shape}."
+            )
+
+    def law(self) -> Law:
+        # a bijector of vectors takes in batch axes of a base of numbers
+        rank = self.bijector.rank
+        spare = max(rank - len(self.base.event_shape), 0)
+        base = (Independent(self.base, spare) if spare else self.base).law()
+        over = len(base.event_shape) - rank
+        cut = len(base.batch_shape)
+        image = self.bijector.forward_shape((*base.batch_shape, *base.event_shape))
+
+        def log_density(y: Any) -> Any:
+            x = self.bijector.inverse(y)
+            inner = base.log_density(x) if base.support.outside is None else self._safe(base, x)
+            return inner - sum_last(self.bijector.log_det(x), over)
+
+        return Law(
+            support=self._support(base, image[cut:]),
+            log_density=log_density,
+            draw=None if base.draw is None else (
+                lambda size, key, dtype: self.bijector.forward(base.draw(size, key, dtype))  # type: ignore[misc]
+            ),
+            moves=base.moves,
+            inside=self.bijector.forward(
+                broadcast_to(base.inside, np.broadcast_shapes(shape(base.inside), base.event_shape))
+            ),
+            batch_shape=image[:cut],
+            event_shape=image[cut:],
+        )  # fmt: skip
+
+    def _safe(self, base: Law, x: Any) -> Any:
+        shell = Independent(self.base, len(base.event_shape) - len(self.base.event_shape))
+        return shell.log_prob(x)
+
+    def _support(self, base: Law, event_shape: Any) -> Constraint:
+        """Where the inverse is a number and lies in the support of the base."""
+        rank = len(event_shape)
+
+        def outside(y: Any) -> Any:
+            x = self.bijector.inverse(y)
+            # the inverse is NaN outside of the image; a NaN that is given goes through
+            broken = (x != x) & _any_number(y, x)
+            broken = broken if not rank else total(astype(broken, "int64"), axis=tuple(range(-rank, 0))) > 0
+            return broken if base.support.outside is None else broken | base.support.outside(x)
+
+        return Constraint("the image of the support of the base", outside, rank)
+
+
+def _any_number(y: Any, x: Any) -> Any:
+    """True where the given value is a number; of another shape than the inverse, true throughout."""
+    return (y == y) if spec_of(y).shape == spec_of(x).shape else (x != x)

@@ -1,0 +1,561 @@
+"""Distributions against SciPy, quadrature and differences: densities, derivatives, draws, moments, divergences."""
+
+import math
+import threading
+
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.stats as st
+
+import pullback as pb
+
+D = pb.distributions
+KEY = pb.random.key(7)
+
+#: family, parameters, the same of SciPy, points of the support
+CONTINUOUS = [
+    (D.Normal, (0.7, 1.3), lambda m, s: st.norm(m, s), (-2.0, 0.7, 5.0)),
+    (D.LogNormal, (0.3, 0.8), lambda m, s: st.lognorm(s, scale=np.exp(m)), (0.05, 1.0, 7.0)),
+    (D.HalfNormal, (1.7,), lambda s: st.halfnorm(scale=s), (0.0, 0.4, 4.0)),
+    (D.Uniform, (-1.0, 2.5), lambda a, b: st.uniform(a, b - a), (-0.9, 1.0, 2.4)),
+    (D.Exponential, (2.5,), lambda r: st.expon(scale=1 / r), (0.0, 0.3, 4.0)),
+    (D.Laplace, (0.2, 1.4), lambda m, s: st.laplace(m, s), (-3.0, 0.9, 4.0)),
+    (D.Cauchy, (0.2, 1.4), lambda m, s: st.cauchy(m, s), (-30.0, 0.9, 4.0)),
+    (D.HalfCauchy, (1.4,), lambda s: st.halfcauchy(scale=s), (0.0, 0.9, 40.0)),
+    (D.StudentT, (3.5, 0.3, 1.2), lambda v, m, s: st.t(v, m, s), (-6.0, 0.4, 2.0)),
+    (D.Gamma, (2.3, 1.7), lambda a, r: st.gamma(a, scale=1 / r), (0.02, 1.0, 6.0)),
+    (D.Gamma, (0.4, 0.7), lambda a, r: st.gamma(a, scale=1 / r), (0.001, 1.0, 6.0)),
+    (D.InverseGamma, (3.3, 1.7), lambda a, r: st.invgamma(a, scale=r), (0.1, 1.0, 6.0)),
+    (D.Beta, (2.2, 3.1), lambda a, b: st.beta(a, b), (0.01, 0.4, 0.97)),
+    (D.Chi2, (4.5,), lambda v: st.chi2(v), (0.1, 3.0, 12.0)),
+    (D.Gumbel, (0.5, 1.5), lambda m, s: st.gumbel_r(m, s), (-2.0, 0.5, 6.0)),
+    (D.Logistic, (0.5, 1.5), lambda m, s: st.logistic(m, s), (-9.0, 0.4, 6.0)),
+    (D.Weibull, (1.5, 2.2), lambda s, k: st.weibull_min(k, scale=s), (0.1, 1.0, 3.0)),
+    (D.Pareto, (1.5, 4.2), lambda s, a: st.pareto(a, scale=s), (1.6, 2.0, 9.0)),
+    (D.VonMises, (0.4, 2.5), lambda m, k: st.vonmises(k, m), (-2.0, 0.4, 3.0)),
+]
+DISCRETE = [
+    (D.Bernoulli, (0.3,), lambda p: st.bernoulli(p), (0, 1)),
+    (D.Geometric, (0.3,), lambda p: st.geom(p, -1), (0, 1, 7)),
+    (D.Poisson, (3.4,), lambda r: st.poisson(r), (0, 2, 11)),
+    (D.NegativeBinomial, (3.5, 0.4), lambda r, p: st.nbinom(r, 1 - p), (0, 2, 11)),
+]
+ALL = CONTINUOUS + DISCRETE
+by_family = pytest.mark.parametrize(
+    ("family", "values", "reference", "points"), ALL, ids=lambda x: getattr(x, "__name__", None)
+)
+continuous = pytest.mark.parametrize(
+    ("family", "values", "reference", "points"), CONTINUOUS, ids=lambda x: getattr(x, "__name__", None)
+)
+
+
+def difference(f, x, step=1e-5):
+    """The slope of f by Richardson's extrapolation of central differences."""
+    slopes = [(f(x + h) - f(x - h)) / (2 * h) for h in (step * max(abs(x), 1), 0.5 * step * max(abs(x), 1))]
+    return (4 * slopes[1] - slopes[0]) / 3
+
+
+@by_family
+def test_log_density_and_every_slope(family, values, reference, points):
+    log_of = lambda r: r.logpdf if hasattr(r.dist, "pdf") else r.logpmf  # noqa: E731
+    for x in points:
+        expected = log_of(reference(*values))(x)
+        assert np.isclose(family(*values).log_prob(x), expected, rtol=1e-12, atol=1e-12)
+        slopes = pb.grad(lambda *p: family(*p).log_prob(x), tuple(range(len(values))))(*values)  # noqa: B023
+        for i, slope in enumerate(slopes):
+
+            def moved(v):
+                return log_of(reference(*values[:i], v, *values[i + 1 :]))(x)  # noqa: B023
+
+            assert np.isclose(slope, difference(moved, values[i]), rtol=2e-7, atol=2e-7), (x, i)
+
+
+@continuous
+def test_slope_in_the_value(family, values, reference, points):
+    for x in points[1:]:
+        slope = pb.grad(family(*values).log_prob)(x)
+        assert np.isclose(slope, difference(reference(*values).logpdf, x), rtol=2e-7, atol=2e-7)
+
+
+@by_family
+def test_moments(family, values, reference, points):
+    d, r = family(*values), reference(*values)
+    if family is D.VonMises:
+        return
+    assert np.allclose(d.mean, r.mean(), equal_nan=True)
+    if family is not D.HalfCauchy:
+        assert np.allclose(d.variance, r.var(), equal_nan=True)
+        assert np.allclose(d.stddev, r.std(), equal_nan=True)
+    assert d.mean.shape == d.variance.shape == d.batch_shape == ()
+
+
+@continuous
+def test_entropy_by_quadrature(family, values, reference, points):
+    assert np.isclose(family(*values).entropy(), reference(*values).entropy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("family", "values", "reference", "points"), DISCRETE, ids=lambda x: getattr(x, "__name__", None)
+)
+def test_discrete_probabilities_sum_to_one(family, values, reference, points):
+    x = np.arange(300.0) if family is not D.Bernoulli else np.arange(2.0)
+    p = family(*values).prob(x)
+    assert np.isclose(p.sum(), 1.0)
+    assert np.allclose(np.cumsum(p), family(*values).cdf(x))
+    if family in (D.Bernoulli, D.Geometric):
+        assert np.isclose(family(*values).entropy(), -(p[p > 0] * np.log(p[p > 0])).sum())
+    assert np.all(family(*values).log_prob([-1.0, 0.5]) == -np.inf)
+    assert family(*values).cdf(-0.5) == 0
+    assert np.isclose(family(*values).cdf(0.5), p[0])
+
+
+@continuous
+def test_distribution_function_and_its_inverse(family, values, reference, points):
+    d, r = family(*values), reference(*values)
+    if family is D.VonMises:
+        with pytest.raises(pb.errors.UnsupportedFunction, match=r"VonMises\.cdf"):
+            d.cdf(0.3)
+        return
+    p = np.array([1e-6, 0.1, 0.5, 0.77, 0.999])
+    assert np.allclose(d.cdf(np.array(points)), r.cdf(points), rtol=1e-10)
+    assert np.allclose(d.icdf(p), r.ppf(p), rtol=1e-9)
+    assert np.allclose(d.cdf(d.icdf(p)), p, rtol=1e-9)
+    assert np.isnan(d.icdf([-0.1, 1.1])).all()
+    density = pb.vmap(pb.grad(d.cdf))(np.array(points[1:]))
+    assert np.allclose(density, r.pdf(points[1:]), rtol=1e-9)
+
+
+@continuous
+def test_draws_follow_the_distribution(family, values, reference, points):
+    if family is D.VonMises:
+        with pytest.raises(pb.errors.UnsupportedFunction, match="no sampler"):
+            family(*values).sample(key=KEY)
+        return
+    x = family(*values).sample((4000,), key=KEY)
+    assert st.kstest(x, reference(*values).cdf).pvalue > 1e-3
+    assert np.array_equal(x, family(*values).rsample((4000,), key=KEY))
+
+
+@pytest.mark.parametrize(
+    ("family", "values", "reference"),
+    [*(row[:3] for row in DISCRETE), (D.Binomial, (7, 0.3), lambda n, p: st.binom(n, p))],
+    ids=lambda x: getattr(x, "__name__", None),
+)
+def test_discrete_draws_follow_the_distribution(family, values, reference):
+    x = family(*values).sample((4000,), key=KEY)
+    assert x.dtype == np.float64
+    r = reference(*values)
+    top = int(r.ppf(0.98))
+    expected = np.append(r.pmf(np.arange(top)), r.sf(top - 1)) * x.size
+    counts = np.bincount(np.minimum(x, top).astype(int), minlength=top + 1)
+    assert st.chisquare(counts, expected).pvalue > 1e-3
+
+
+@continuous
+def test_reparametrized_draws_move_with_every_parameter(family, values, reference, points):
+    """d E[f(x)] by draws, within 4.5 standard errors of the slope of the quantile's integral."""
+    if family is D.VonMises:
+        return
+    n = 3000
+    mean = lambda *p: np.tanh(reference(*p).ppf((np.arange(20000) + 0.5) / 20000)).mean()  # noqa: E731
+    draws = lambda *p: pb.tanh(family(*p).rsample((n,), key=KEY))  # noqa: E731
+    for i in range(len(values)):
+        slopes = pb.jvp(draws, values, tuple(float(i == j) for j in range(len(values))))[1]
+
+        def moved(v):
+            return mean(*values[:i], v, *values[i + 1 :])  # noqa: B023
+
+        error = slopes.std() / math.sqrt(n)
+        assert abs(slopes.mean() - difference(moved, values[i], 1e-4)) < 4.5 * error + 2e-4, i
+
+
+def test_binomial_by_probabilities_and_logits():
+    p = 0.3
+    logit = math.log(p / (1 - p))
+    for x in (0, 3, 7):
+        expected = st.binom(7, p).logpmf(x)
+        assert np.isclose(D.Binomial(7, p).log_prob(x), expected)
+        assert np.isclose(D.Binomial(7, logits=logit).log_prob(x), expected)
+        slope = pb.grad(lambda p: D.Binomial(7, p).log_prob(x))(p)  # noqa: B023
+        assert np.isclose(slope, x / p - (7 - x) / (1 - p))
+        slope = pb.grad(lambda s: D.Binomial(7, logits=s).log_prob(x))(logit)  # noqa: B023
+        assert np.isclose(slope, x - 7 * p)
+    assert np.isclose(D.Binomial(7, p).prob(np.arange(8)).sum(), 1.0)
+    assert np.allclose(D.Binomial(7, p).cdf([0, 3, 7, 9]), st.binom(7, p).cdf([0, 3, 7, 9]))
+    assert D.Binomial(7, p).mode == 2.0
+
+
+@pytest.mark.parametrize("family", [D.Bernoulli, D.Geometric])
+def test_probabilities_and_logits_are_the_same_law(family):
+    a, b = family(0.2), family(logits=math.log(0.25))
+    assert np.isclose(a.logits, b.logits)
+    assert np.isclose(a.probs, b.probs)
+    assert np.isclose(a.log_prob(1), b.log_prob(1))
+    assert np.isclose(a.entropy(), b.entropy())
+    with pytest.raises(pb.errors.ArgumentError, match="either probs or logits"):
+        family(0.2, 0.3)
+
+
+def test_certain_events_have_finite_slopes():
+    assert D.Bernoulli(0.0).log_prob(0) == 0.0
+    assert D.Bernoulli(1.0).log_prob(0) == -np.inf
+    assert np.isfinite(pb.grad(lambda p: D.Bernoulli(p).log_prob(0))(0.0))
+    assert D.Bernoulli(logits=800.0).log_prob(0) == -800.0
+    d = D.Categorical(logits=np.array([0.0, -np.inf]))
+    assert d.entropy() == 0.0
+    assert d.log_prob(1) == -np.inf
+
+
+def test_categorical_and_one_hot():
+    p = np.array([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]])
+    d = D.Categorical(2 * p)
+    assert d.batch_shape == (2,)
+    assert d.event_shape == ()
+    assert np.allclose(d.log_prob([0, 2]), np.log([0.2, 0.1]))
+    assert np.allclose(d.log_prob(np.arange(3)[:, None]), np.log(p.T))
+    assert np.allclose(d.mean, p @ np.arange(3))
+    assert d.mode.tolist() == [2, 0]
+    assert np.allclose(d.cdf(1.5), p[:, :2].sum(1))
+    assert np.allclose(d.entropy(), st.entropy(p, axis=1))
+    assert d.log_prob(3).tolist() == [-np.inf] * 2
+    hot = D.OneHotCategorical(p)
+    assert hot.batch_shape == (2,)
+    assert hot.event_shape == (3,)
+    assert np.allclose(hot.log_prob(np.eye(3)[[0, 2]]), np.log([0.2, 0.1]))
+    assert hot.log_prob([0.5, 0.5, 0.0]).tolist() == [-np.inf] * 2
+    x = d.sample((4000,), key=KEY)
+    assert st.chisquare(np.bincount(x[:, 0].astype(int)), p[0] * 4000).pvalue > 1e-3
+    y = hot.sample((4000,), key=KEY)
+    assert y.shape == (4000, 2, 3)
+    assert np.array_equal(y.argmax(-1), x)
+    slope = pb.grad(lambda s: D.Categorical(logits=s).log_prob(1))(np.zeros(3))
+    assert np.allclose(slope, [-1 / 3, 2 / 3, -1 / 3])
+
+
+def test_multinomial():
+    p = np.array([0.2, 0.3, 0.5])
+    d = D.Multinomial(6, p)
+    assert np.isclose(d.log_prob([1, 2, 3]), st.multinomial(6, p).logpmf([1, 2, 3]))
+    assert d.log_prob([1, 2, 4]) == -np.inf
+    x = d.sample((3000,), key=KEY)
+    assert x.shape == (3000, 3)
+    assert (x.sum(-1) == 6).all()
+    error = np.sqrt(6 * p * (1 - p) / 3000)
+    assert (np.abs(x.mean(0) - d.mean) < 4 * error).all()
+    assert np.allclose(np.cov(x.T), 6 * (np.diag(p) - np.outer(p, p)), atol=0.12)
+
+
+def test_dirichlet():
+    a = np.array([0.7, 2.0, 3.5])
+    d, r = D.Dirichlet(a), st.dirichlet(a)
+    x = np.array([0.2, 0.3, 0.5])
+    assert np.isclose(d.log_prob(x), r.logpdf(x))
+    assert np.isclose(d.entropy(), r.entropy())
+    assert np.allclose(d.mean, r.mean())
+    assert np.allclose(d.variance, r.var())
+    assert d.log_prob([0.2, 0.3, 0.6]) == -np.inf
+    for i, slope in enumerate(pb.grad(lambda a: D.Dirichlet(a).log_prob(x))(a)):
+        unit = np.eye(3)[i]
+        assert np.isclose(slope, difference(lambda v: st.dirichlet(a + v * unit).logpdf(x), 0.0), rtol=1e-7)  # noqa: B023
+    assert np.allclose(D.Dirichlet([2.0, 3.0]).mode, [1 / 3, 2 / 3])
+    assert np.isnan(d.mode).all()
+    draws = d.sample((4000,), key=KEY)
+    assert st.kstest(draws[:, 1], st.beta(2.0, 4.2).cdf).pvalue > 1e-3
+
+
+def covariance():
+    a = np.random.default_rng(3).normal(size=(3, 3))
+    return a @ a.T + np.eye(3)
+
+
+def test_multivariate_normal_in_each_form():
+    c, m, x = covariance(), np.array([0.1, -0.4, 0.9]), np.array([0.3, 0.2, 0.5])
+    expected = st.multivariate_normal(m, c).logpdf(x)
+    forms = [
+        D.MultivariateNormal(m, c),
+        D.MultivariateNormal(m, precision_matrix=np.linalg.inv(c)),
+        D.MultivariateNormal(m, scale_tril=np.linalg.cholesky(c)),
+        D.LowRankMultivariateNormal(m, np.linalg.cholesky(c - 0.5 * np.eye(3)), np.full(3, 0.5)),
+    ]
+    for d in forms:
+        assert np.isclose(d.log_prob(x), expected)
+        assert np.allclose(d.covariance_matrix, c)
+        assert np.allclose(d.variance, np.diag(c))
+        assert np.isclose(d.entropy(), st.multivariate_normal(m, c).entropy())
+        draws = d.sample((6000,), key=KEY)
+        assert np.allclose(np.cov(draws.T), c, atol=0.35)
+        assert np.allclose(draws.mean(0), m, atol=0.15)
+    slope = pb.grad(lambda c: D.MultivariateNormal(m, c).log_prob(x))(c)
+    g = np.linalg.solve(c, x - m)
+    assert np.allclose(slope, 0.5 * (np.outer(g, g) - np.linalg.inv(c)))
+    batch = D.MultivariateNormal(np.zeros((4, 1, 3)), np.stack([c, 2 * c]))
+    assert batch.batch_shape == (4, 2)
+    assert batch.sample((5,), key=KEY).shape == (5, 4, 2, 3)
+    assert batch.log_prob(x).shape == (4, 2)
+
+
+def test_independent_takes_axes_in():
+    d = D.Independent(D.Normal(np.zeros((4, 3)), np.ones(3)), 1)
+    assert (d.batch_shape, d.event_shape) == ((4,), (3,))
+    assert np.allclose(d.log_prob(np.ones(3)), 3 * st.norm.logpdf(1.0))
+    assert d.log_prob(np.ones(3)).shape == (4,)
+    assert np.allclose(d.entropy(), 3 * st.norm.entropy())
+    assert d.sample((2,), key=KEY).shape == (2, 4, 3)
+    inside = D.Independent(D.Exponential(np.ones(3)), 1)
+    assert inside.log_prob([1.0, -1.0, 2.0]) == -np.inf
+    with pytest.raises(pb.errors.ShapeError, match="no 2 axes"):
+        D.Independent(D.Normal(np.zeros(3)), 2)
+
+
+def test_mixture():
+    w, m, s = np.array([0.3, 0.7]), np.array([-1.0, 2.0]), np.array([0.5, 1.5])
+    d = D.Mixture(D.Categorical(w), D.Normal(m, s))
+    x = np.linspace(-3, 5, 7)
+    pdf = (w * st.norm(m, s).pdf(x[:, None])).sum(1)
+    assert np.allclose(d.log_prob(x), np.log(pdf))
+    assert np.allclose(d.cdf(x), (w * st.norm(m, s).cdf(x[:, None])).sum(1))
+    assert np.isclose(d.mean, w @ m)
+    assert np.isclose(d.variance, w @ (s**2 + m**2) - (w @ m) ** 2)
+    assert st.kstest(d.sample((3000,), key=KEY), lambda x: (w * st.norm(m, s).cdf(x[:, None])).sum(1)).pvalue > 1e-3
+    vectors = D.Mixture(D.Categorical(w), D.Independent(D.Normal(np.zeros((2, 3)), 1.0), 1))
+    assert vectors.event_shape == (3,)
+    assert vectors.sample((5,), key=KEY).shape == (5, 3)
+    assert np.isclose(vectors.log_prob(np.ones(3)), 3 * st.norm.logpdf(1.0))
+    steps = D.Mixture(D.Categorical(w), D.Uniform([0.0, 2.0], [1.0, 4.0]))
+    assert np.allclose(steps.prob([0.5, 1.5, 3.0]), [0.3, 0.0, 0.35])
+    with pytest.raises(pb.errors.UnsupportedFunction, match="jump"):
+        d.rsample(key=KEY)
+
+
+@pytest.mark.parametrize(
+    ("p", "q"),
+    [
+        (D.Normal(0.3, 1.2), D.Normal(-0.5, 0.8)),
+        (D.LogNormal(0.3, 0.6), D.LogNormal(-0.5, 0.8)),
+        (D.HalfNormal(1.2), D.HalfNormal(0.8)),
+        (D.Uniform(0.0, 1.0), D.Uniform(-1.0, 3.0)),
+        (D.Exponential(1.2), D.Exponential(0.8)),
+        (D.Laplace(0.3, 1.2), D.Laplace(-0.5, 0.8)),
+        (D.Cauchy(0.3, 1.2), D.Cauchy(-0.5, 0.8)),
+        (D.Gamma(2.3, 1.2), D.Gamma(1.5, 0.8)),
+        (D.InverseGamma(2.3, 1.2), D.InverseGamma(1.5, 0.8)),
+        (D.Chi2(3.0), D.Chi2(5.0)),
+        (D.Exponential(1.2), D.Gamma(1.5, 0.8)),
+        (D.Gamma(1.5, 0.8), D.Exponential(1.2)),
+        (D.Beta(2.0, 3.0), D.Beta(1.5, 1.2)),
+        (D.Gumbel(0.3, 1.2), D.Gumbel(-0.5, 1.8)),
+        (D.Weibull(1.2, 2.0), D.Weibull(0.8, 1.5)),
+        (D.Pareto(2.0, 3.0), D.Pareto(1.0, 1.5)),
+        (D.VonMises(0.3, 2.0), D.VonMises(-1.0, 0.7)),
+    ],
+    ids=lambda d: type(d).__name__,
+)
+def test_divergence_by_quadrature(p, q):
+    low, high = {D.VonMises: (-math.pi, math.pi), D.Uniform: (0.0, 1.0)}.get(type(p), (p.support.low, p.support.high))
+    f = lambda x: float(p.prob(x)) * float(p.log_prob(x) - q.log_prob(x)) if p.prob(x) > 0 else 0.0  # noqa: E731
+    expected = scipy.integrate.quad(f, float(low), float(high), limit=200)[0]
+    assert np.isclose(D.kl_divergence(p, q), expected, rtol=1e-6)
+    assert abs(D.kl_divergence(p, p)) < 1e-14
+
+
+@pytest.mark.parametrize(
+    ("p", "q", "top"),
+    [
+        (D.Bernoulli(0.3), D.Bernoulli(logits=0.4), 2),
+        (D.Binomial(5, 0.3), D.Binomial(5, 0.6), 6),
+        (D.Geometric(0.3), D.Geometric(0.6), 200),
+        (D.NegativeBinomial(2.5, 0.3), D.NegativeBinomial(2.5, 0.6), 200),
+        (D.Poisson(2.0), D.Poisson(3.0), 60),
+        (D.Categorical([0.3, 0.7]), D.Categorical(logits=[0.0, 0.3]), 2),
+    ],
+    ids=lambda d: type(d).__name__,
+)
+def test_divergence_of_counts(p, q, top):
+    x = np.arange(float(top))
+    assert np.isclose(D.kl_divergence(p, q), (p.prob(x) * (p.log_prob(x) - q.log_prob(x))).sum())
+
+
+def test_divergence_of_vectors_and_unknown_pairs():
+    c = covariance()
+    p, q = D.MultivariateNormal(np.zeros(3), c), D.MultivariateNormal(np.ones(3), np.eye(3))
+    expected = 0.5 * (np.trace(c) + 3 - 3 - np.linalg.slogdet(c)[1])
+    assert np.isclose(D.kl_divergence(p, q), expected)
+    p, q = D.Dirichlet([1.0, 2.0]), D.Dirichlet([2.0, 2.5])
+    assert np.isclose(D.kl_divergence(p, q), D.kl_divergence(D.Beta(1.0, 2.0), D.Beta(2.0, 2.5)))
+    p, q = (D.Independent(D.Normal(np.full(3, m)), 1) for m in (0.0, 1.0))
+    assert np.isclose(D.kl_divergence(p, q), 1.5)
+    with pytest.raises(pb.errors.UnsupportedFunction, match="StudentT and Normal"):
+        D.kl_divergence(D.StudentT(3.0), D.Normal())
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: D.Normal(0.0, -1.0), "Normal: scale must be in: positive numbers; got -1.0"),
+        (lambda: D.Normal(math.nan, 1.0), "Normal: loc"),
+        (lambda: D.Beta([1.0, 0.0], 1.0), "Beta: concentration1"),
+        (lambda: D.Uniform(2.0, 1.0), "Uniform: low must be below high"),
+        (lambda: D.Bernoulli(1.5), "Bernoulli: probs"),
+        (lambda: D.Binomial(2.5, 0.5), "Binomial: total_count"),
+        (lambda: D.Categorical([0.5, -0.1]), "Categorical: probs"),
+        (lambda: D.Categorical(0.5), "Categorical: probs needs 1 axes"),
+        (lambda: D.MultivariateNormal(np.zeros(2)), "pass one of"),
+        (lambda: D.MultivariateNormal(np.zeros(2), scale_tril=np.ones((2, 2))), "lower triangles"),
+        (lambda: D.MultivariateNormal(np.zeros(2), np.eye(3)), "square matrices"),
+        (lambda: D.Normal(np.zeros(3), np.ones(2)), "do not fit together"),
+        (lambda: D.Normal(np.zeros(3)).log_prob(np.zeros(2)), "does not fit"),
+        (lambda: D.Dirichlet([1.0, 1.0]).log_prob(np.zeros(3)), "at the end"),
+        (lambda: pb.grad(lambda s: D.Normal(0.0, s).log_prob(1.0))(-1.0), "Normal: scale"),
+    ],
+)
+def test_wrong_parameters_are_named(make, said):
+    with pytest.raises(pb.errors.PullbackError, match=said):
+        make()
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, pb.jit, pb.checkpoint], ids=["eager", "jit", "checkpoint"])
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda p: D.Bernoulli(p).sample(key=KEY),
+        lambda p: D.Normal(p, 1.0).sample(key=KEY),
+        lambda p: D.Categorical(logits=p * np.ones(3)).sample(key=KEY),
+        lambda p: D.Geometric(p).sample(key=KEY),
+        lambda p: D.Mixture(D.Categorical([1.0, 1.0]), D.Normal(p * np.ones(2))).sample(key=KEY),
+    ],
+)
+def test_a_draw_that_is_constant_is_refused_under_grad(draw, wrap):
+    with pytest.raises(pb.errors.GraphError, match="detach"):
+        pb.grad(wrap(draw))(0.3)
+    with pytest.raises(pb.errors.GraphError, match="detach"):
+        pb.jvp(draw, (0.3,), (1.0,))
+
+
+def test_detached_draws_and_refused_rsample():
+    slope = pb.grad(lambda p: D.Bernoulli(p).detach().sample(key=KEY) * p)(0.3)
+    assert slope in (0.0, 1.0)
+    with pytest.raises(pb.errors.UnsupportedFunction, match=r"Poisson\.rsample"):
+        D.Poisson(3.0).rsample(key=KEY)
+
+
+@by_family
+def test_transforms_agree(family, values, reference, points):
+    """jit, vmap over parameters and values, and a second derivative in both orders."""
+    arrays = [np.array([v, v * 1.1]) for v in values]
+    x = float(points[-1])
+    log_prob = lambda p: family(*p).log_prob(x)  # noqa: E731
+    each = np.array([family(*(float(a[i]) for a in arrays)).log_prob(x) for i in range(2)])
+    assert np.allclose(family(*arrays).log_prob(x), each, rtol=1e-13)
+    assert np.allclose(pb.vmap(log_prob)(arrays), each, rtol=1e-13)
+    assert np.allclose(pb.jit(log_prob)(arrays), each, rtol=1e-12)
+    total = lambda p: pb.sum(pb.vmap(log_prob)(p))  # noqa: E731
+    for a, b in zip(pb.grad(total)(arrays), pb.jit(pb.grad(total))(arrays), strict=True):
+        assert np.allclose(a, b, rtol=1e-10)
+    first = lambda v: pb.grad(lambda v: family(v, *values[1:]).log_prob(x))(v)  # noqa: E731
+    forward = pb.jvp(first, (values[0],), (1.0,))[1]
+    assert np.allclose(forward, pb.grad(first)(values[0]))
+    assert np.allclose(forward, difference(first, values[0], 1e-4), rtol=1e-5, atol=1e-6)
+
+
+def test_fisher_information():
+    """Minus the expected Hessian, by exact expectations."""
+    hessian = pb.hessian(lambda p, x: D.Normal(p[0], p[1]).log_prob(x))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(8)
+    mean = sum(w * hessian(np.array([0.5, 2.0]), 0.5 + 2.0 * z) for z, w in zip(nodes, weights, strict=True))
+    assert np.allclose(-mean / weights.sum(), np.diag([1 / 4, 2 / 4]))
+    d, x = D.Poisson(2.5), np.arange(80.0)
+    second = pb.grad(pb.grad(lambda r: pb.sum(d.prob(x) * D.Poisson(r).log_prob(x))))(2.5)
+    assert np.isclose(-second, 1 / 2.5)
+
+
+def test_distributions_are_trees():
+    d = D.Mixture(D.Categorical([0.3, 0.7]), D.Normal([0.0, 1.0], 1.0))
+    slopes = pb.grad(lambda d: d.log_prob(0.4))(d)
+    assert type(slopes) is D.Mixture
+    assert slopes.components.loc.shape == (2,)
+    same = pb.jit(lambda d: d)(d)
+    assert np.isclose(same.log_prob(0.4), d.log_prob(0.4))
+    rows = pb.vmap(lambda d, k: d.rsample(key=k))(D.Normal(np.arange(3.0), np.ones(3)), pb.random.split(KEY, 3))
+    assert rows.shape == (3,)
+    assert np.unique(rows - np.arange(3)).size == 3
+    tree = D.Independent(D.Gamma(np.ones(2), 2.0), 1)
+    assert pb.tree.map(lambda x: x, tree).reinterpreted == 1
+    assert "Gamma(concentration=" in repr(tree)
+
+
+def test_modules_and_optimizers_learn_parameters():
+    x = D.Normal(3.0, 0.5).sample((200,), key=KEY)
+    loc, spread = pb.tensor(0.0, requires_grad=True), pb.tensor(0.0, requires_grad=True)
+    optimizer = pb.optim.Adam([loc, spread], lr=0.05)
+    for _ in range(300):
+        optimizer.zero_grad()
+        (-pb.mean(D.Normal(loc, pb.exp(spread)).log_prob(x))).backward()
+        optimizer.step()
+    assert abs(loc.item() - x.mean()) < 1e-2
+    assert abs(math.exp(spread.item()) - x.std()) < 1e-2
+    net = pb.nn.Linear(2, 3)
+    d = D.Categorical(logits=net(np.ones((4, 2))))
+    (-pb.sum(d.log_prob([0, 1, 2, 0]))).backward()
+    assert net.weight.grad.shape == net.weight.shape
+    f = pb.checkpoint(lambda a: pb.sum(D.Gamma(a, 1.0).rsample((5,), key=KEY)))
+    assert np.isclose(pb.grad(f)(2.0), pb.grad(lambda a: pb.sum(D.Gamma(a, 1.0).rsample((5,), key=KEY)))(2.0))
+
+
+def test_threads_see_the_same_numbers():
+    found = [None] * 4
+    f = pb.jit(pb.grad(lambda a: D.Gamma(a, 1.0).log_prob(1.3)))
+
+    def work(i):
+        found[i] = float(f(1.0 + i))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert np.allclose(found, [pb.grad(lambda a: D.Gamma(a, 1.0).log_prob(1.3))(1.0 + i) for i in range(4)])
+
+
+def test_shapes_of_one_and_of_equal_sizes():
+    d = D.Normal(np.zeros((3, 1)), np.ones((1, 3)))
+    assert d.batch_shape == (3, 3)
+    assert d.mean.shape == (3, 3)
+    assert d.entropy().shape == (3, 3)
+    assert d.sample((3,), key=KEY).shape == (3, 3, 3)
+    assert d.log_prob(np.zeros((3, 1, 1))).shape == (3, 3, 3)
+    assert D.Normal(np.zeros(1)).sample((1,), key=KEY).shape == (1, 1)
+    assert D.Categorical(np.ones((1, 1))).log_prob(0).tolist() == [0.0]
+    assert D.Multinomial(4, [1.0]).sample(key=KEY).tolist() == [4.0]
+    assert D.MultivariateNormal([0.0], [[4.0]]).log_prob([1.0]) == D.Normal(0.0, 2.0).log_prob(1.0)
+
+
+def test_outside_and_edges():
+    assert D.Gamma(2.0).log_prob([-1.0, 0.0]).tolist() == [-np.inf, -np.inf]
+    assert D.Gamma(1.0).log_prob(0.0) == 0.0
+    assert D.Gamma(0.5).log_prob(0.0) == np.inf
+    assert D.Uniform(0.1, 0.7).log_prob([0.1, 0.7]).tolist() == [-math.log(0.7 - 0.1)] * 2
+    assert np.isnan(D.Gamma(2.0).log_prob(math.nan))
+    assert np.isnan(D.Uniform().log_prob(math.nan))
+    assert pb.grad(D.Exponential(1.0).log_prob)(-3.0) == 0.0
+    assert D.InverseGamma(2.0).log_prob(0.0) == -np.inf
+    assert np.isnan(D.StudentT(0.5).mean)
+    assert D.StudentT(1.5).variance == np.inf
+    assert D.Pareto(1.0, 0.5).mean == np.inf
+    for d, x, expected in [
+        (D.Cauchy(), 1e300, -math.log(math.pi) - 2 * math.log(1e300)),
+        (D.StudentT(1e12), 1.0, st.norm.logpdf(1.0)),
+        (D.Logistic(), -800.0, -800.0),
+        (D.VonMises(0.0, 1e8), 0.0, 0.5 * math.log(1e8 / (2 * math.pi))),
+        (D.NegativeBinomial(1e10, logits=-20.0), 15, st.poisson(1e10 * math.exp(-20.0)).logpmf(15)),
+    ]:
+        assert np.isclose(d.log_prob(x), expected, rtol=1e-6)
+
+
+@by_family
+def test_float32(family, values, reference, points):
+    d = family(*(np.float32(v) for v in values))
+    x = np.asarray(points, np.float32)
+    assert d.dtype == np.float32
+    assert d.log_prob(x).dtype == np.float32
+    assert np.allclose(d.log_prob(x), family(*values).log_prob(x), rtol=1e-4, atol=1e-5)
+    if family is not D.VonMises:
+        assert d.sample((2,), key=KEY).dtype == np.float32

@@ -1,0 +1,140 @@
+"""HMC and NUTS: moments within standard errors, invariance, reversibility, order of the energy error; diagnostics."""
+
+import numpy as np
+import pytest
+import scipy.stats as st
+
+import pullback as pb
+from pullback.distributions.sampling.leapfrog import Phase, Place, energy, take_leapfrog
+
+D = pb.distributions
+KEY = pb.random.key(11)
+SCALES = np.array([0.1, 1.0, 10.0])
+
+
+def gaussian(x):
+    return -0.5 * pb.sum((x / SCALES) ** 2)
+
+
+@pytest.mark.parametrize("kernel", [D.NUTS(), D.HMC(steps=12)], ids=["NUTS", "HMC"])
+def test_moments_of_a_gaussian(kernel):
+    found = D.mcmc(gaussian, np.ones(3), key=KEY, kernel=kernel, draws=1500, warmup=500, chains=2)
+    x = found.draws
+    assert x.shape == (2, 1500, 3)
+    assert (D.split_rhat(x) < 1.02).all()
+    error = SCALES / np.sqrt(D.effective_sample_size(x))
+    assert (np.abs(x.mean((0, 1))) < 4 * error).all()
+    error = SCALES**2 * np.sqrt(2 / D.effective_sample_size(x**2))
+    assert (np.abs((x**2).mean((0, 1)) - SCALES**2) < 4 * error).all()
+    assert not found.diverged.any()
+    assert (found.acceptance.mean(1) > 0.6).all()
+    ratio = found.inverse_mass / SCALES**2
+    assert (np.abs(np.log(ratio)) < 1).all()
+
+
+@pytest.mark.parametrize("kernel", [D.NUTS(max_depth=6), D.HMC(steps=4)], ids=["NUTS", "HMC"])
+def test_one_transition_leaves_the_target_as_it_is(kernel):
+    """Exact draws, one transition of a coarse step each: they follow the target still, tails included."""
+    d = D.StudentT(5.0)
+    slope = pb.value_and_grad(lambda x: pb.sum(d.log_prob(x)))
+    start = d.sample((4000, 1), key=KEY)
+
+    @pb.jit
+    def move(x):
+        def one(carry, row):
+            key, x = row
+            made = kernel.move(key, slope, Place(x, *slope(x)), 1.1, np.ones(1))
+            return carry, made.place.position
+
+        return pb.scan(one, 0.0, x)[1]
+
+    moved = move((pb.random.split(pb.random.fold_in(KEY, 1), 4000), start))
+    assert np.mean(moved != start) > 0.5
+    assert st.kstest(moved[:, 0], st.t(5).cdf).pvalue > 1e-3
+    assert abs(np.corrcoef(np.abs(moved[:, 0]), np.abs(start[:, 0]))[0, 1]) < 0.9
+
+
+def test_leapfrog_is_reversible_and_of_second_order():
+    slope = pb.value_and_grad(lambda x: -pb.sum(x**4) / 4 - 0.5 * x[0] * x[1])
+    x = np.array([0.3, -0.8])
+    start = Phase(Place(x, *slope(x)), np.array([0.5, 0.2]))
+
+    def walk(phase, step, count):
+        for _ in range(count):
+            phase = take_leapfrog(slope, phase, step, np.ones(2))
+        return phase
+
+    end = walk(start, 0.1, 20)
+    back = walk(Phase(end.place, -end.momentum), 0.1, 20)
+    assert np.allclose(back.place.position, x, atol=1e-13)
+    errors = [abs(energy(walk(start, 2 / n, n), np.ones(2)) - energy(start, np.ones(2))) for n in (160, 320, 640)]
+    assert np.allclose(np.log2(np.divide(errors[:-1], errors[1:])), 2.0, atol=0.05)
+
+
+def test_ranks_of_the_truth_are_uniform():
+    """Simulation-based: where a parameter lies among draws of the posterior of its own data. Parameters and data of
+    many problems are one chain's coordinates, which do not depend on each other.
+    """
+    count = 40
+    truth = D.Gamma(2.0, 1.0).sample((count,), key=KEY)
+    data = D.Poisson(3.0 * truth).sample(key=pb.random.fold_in(KEY, 9))
+    density = D.to_unconstrained(
+        lambda z: pb.sum(D.Gamma(2.0, 1.0).log_prob(z) + D.Poisson(3.0 * z).log_prob(data)), D.constraints.positive
+    )
+    found = D.mcmc(density, np.ones(count), key=KEY, draws=1000, warmup=300)
+    ranks = (found.draws[0, ::4] < truth).mean(0)
+    assert st.kstest(ranks, st.uniform.cdf).pvalue > 1e-3
+    # conjugate: each posterior is known
+    exact = st.gamma(2.0 + data, scale=1 / 4)
+    error = exact.std() / np.sqrt(D.effective_sample_size(found.draws))
+    assert (np.abs(found.draws[0].mean(0) - exact.mean()) < 4.5 * error).all()
+
+
+def test_trees_supports_and_keys():
+    density = D.to_unconstrained(
+        lambda t: D.Gamma(3.0, 2.0).log_prob(t["rate"]) + D.Dirichlet([2.0, 3.0, 4.0]).log_prob(t["shares"]),
+        {"rate": D.constraints.positive, "shares": D.constraints.simplex},
+    )
+    start = {"rate": 1.0, "shares": np.full(3, 1 / 3)}
+    found = D.mcmc(density, start, key=KEY, draws=1500, warmup=400)
+    assert found.draws["shares"].shape == (1, 1500, 3)
+    assert np.allclose(found.draws["shares"].sum(-1), 1.0)
+    error = np.sqrt(3) / 2 / np.sqrt(D.effective_sample_size(found.draws["rate"]))
+    assert abs(found.draws["rate"].mean() - 1.5) < 4 * error
+    assert np.allclose(found.draws["shares"].mean((0, 1)), np.array([2, 3, 4]) / 9, atol=0.03)
+    again = D.mcmc(density, start, key=KEY, draws=1500, warmup=400)
+    assert np.array_equal(again.draws["rate"], found.draws["rate"])
+
+
+def test_divergences_are_told():
+    """A step far too long for a narrow valley, held by no warmup."""
+    run = D.compile_chain(lambda x: -0.5 * pb.sum((x * np.array([1.0, 1e8])) ** 2), draws=5, warmup=0)
+    made = D.NUTS().move(
+        KEY, slope := pb.value_and_grad(lambda x: -0.5 * pb.sum((x * 1e4) ** 2)), Place(np.ones(1), *slope(np.ones(1))),
+        1.0, np.ones(1),
+    )  # fmt: skip
+    assert made.diverged
+    assert run(KEY, np.zeros(2)).positions.shape == (5, 2)
+
+
+def test_effective_sample_size_of_autoregressions():
+    """A process of correlation rho has (1 - rho) / (1 + rho) effective draws each."""
+    rng = np.random.default_rng(0)
+    for rho in (0.0, 0.5, 0.9):
+        x = np.zeros((4, 4000))
+        for t in range(1, 4000):
+            x[:, t] = rho * x[:, t - 1] + np.sqrt(1 - rho**2) * rng.normal(size=4)
+        expected = 16000 * (1 - rho) / (1 + rho)
+        assert 0.8 < D.effective_sample_size(x) / expected < 1.25
+    assert D.split_rhat(np.cumsum(x, axis=1)) > 1.1
+    with pytest.raises(pb.errors.ShapeError, match="chains"):
+        D.split_rhat(np.zeros(9))
+
+
+def test_wrong_settings_are_named():
+    with pytest.raises(pb.errors.ArgumentError, match="HMC"):
+        D.HMC(steps=0)
+    with pytest.raises(pb.errors.ArgumentError, match="max_depth"):
+        D.NUTS(max_depth=0)
+    with pytest.raises(pb.errors.ArgumentError, match="chains"):
+        D.mcmc(gaussian, np.ones(3), key=KEY, chains=0)
