@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("repeatable")
 
-#: Suites of other packages, run by a script of their own.
-collect_ignore = ["external"]
+#: Suites of other packages, run by a script of their own, and what ranks run, which are started by tests.
+collect_ignore = ["external", "ranks"]
 
 #: The steps of every program that a test compiles are looked at: kernels have a meaning, memory is written before read.
 os.environ.setdefault("PULLBACK_VERIFY", "1")

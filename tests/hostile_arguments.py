@@ -78,7 +78,7 @@ WITH = {
 }  # fmt: skip
 #: Functions that take nothing.
 BARE = ("detect_anomaly", "enable_grad", "get_matmul_precision", "get_num_threads", "inference_mode",
-        "is_grad_enabled", "no_grad", "random.state")  # fmt: skip
+        "is_grad_enabled", "no_grad", "profile", "random.state")  # fmt: skip
 
 
 @functools.wraps(pb.jit)

@@ -350,6 +350,7 @@ WRAPS = [
     ),
     context("detect_anomaly", lambda: pb.detect_anomaly(), "detect_anomaly"),
     Wrap("memory_profile", in_context(lambda: pb.memory.profile()), around=profiled, covers=("memory.profile",)),
+    context("time_profile", lambda: pb.profile(), "profile"),
     Wrap("memory_predict", quietly(predict), modes=("value",), covers=("memory.predict",)),
     Wrap("memory_explain", explained, covers=("memory.explain",), like="memory_profile"),
     Wrap("gradient_report", quietly(report), modes=("value",), covers=("tools.gradient_report",), like="gradcheck"),

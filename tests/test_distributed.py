@@ -428,7 +428,12 @@ def test_sums_in_given_memory_have_the_bits_of_the_tree(ranks, dtype):
         terms = [(rng.normal(size=size) * scales).astype(dtype) for _ in range(ranks)]
         out, other = np.empty(size, dtype), np.empty(size, dtype)
         assert add_up_into(terms, out, other) in (True, None)
-        assert out.tobytes() == other.tobytes() == add_up(np, terms).tobytes()
+        wanted = add_up(np, terms).tobytes()
+        assert out.tobytes() == other.tobytes() == wanted
+        for place in range(ranks):  # in place
+            held = [t.copy() for t in terms]
+            add_up_into(held, held[place])
+            assert held[place].tobytes() == wanted
 
 
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])

@@ -46,6 +46,10 @@ def _add_up_by_numpy(terms: Sequence[Any], out: Any) -> None:
         out[...] = cast_array(sums, out.dtype)
     elif len(terms) <= 2:
         _add_tree(terms, out)
+    elif any(np.may_share_memory(t, out) for t in terms):  # in place: it must not change before it is read
+        sums = np.empty_like(out)
+        _add_up_by_numpy(terms, sums)
+        out[...] = sums
     else:
         for start in range(0, len(out), _BLOCK):
             block = slice(start, start + _BLOCK)
