@@ -11,6 +11,7 @@ from .tableaux import Tableau
 from .through_steps import ThroughSteps
 
 __all__ = [
-    "Bosh3", "ContinuousAdjoint", "Dopri5", "Dopri8", "Esdirk", "FixedSteps", "ForwardSensitivity", "Kvaerno3", "Kvaerno5",
-    "Leapfrog", "PID", "Report", "RungeKutta", "Solution", "Tableau", "ThroughSteps", "Tsit5", "Yoshida4", "solve",
+    "Bosh3", "ContinuousAdjoint", "Dopri5", "Dopri8", "Esdirk", "FixedSteps", "ForwardSensitivity", "Kvaerno3",
+    "Kvaerno5", "Leapfrog", "PID", "Report", "RungeKutta", "Solution", "Tableau", "ThroughSteps", "Tsit5", "Yoshida4",
+    "solve",
 ]  # fmt: skip

@@ -36,6 +36,10 @@ class Esdirk(Method):
     """The pair of a tableau with one number on the diagonal but for the first stage, and the weights as its last row:
     `Kvaerno3()` and `Kvaerno5()`. The Jacobian of f is a matrix, so it is for systems of up to some hundreds of
     unknowns.
+
+    >>> import pullback as pb
+    >>> pb.ode.Kvaerno5() == pb.ode.Esdirk(pb.ode.Kvaerno5().tableau)
+    True
     """
 
     tableau: Tableau

@@ -56,10 +56,10 @@ def solve(
     """The solution of dy/dt = f(t, y, *params) from y(t0) = y0 to t1, where `span` is (t0, t1), in either direction.
 
     y and the params are trees of arrays; `.y` of the result is the state at t1, or the states at the times `saveat`,
-    stacked. Errors of a step are held below atol + rtol |y| (1e-6 and 1e-9; 1e-4 and 1e-6 in single precision). `method`,
-    `control` and `derivative` are objects of `pb.ode`: how a step is taken, how long steps are, and how the solution is
-    differentiated: with respect to y0, t0, t1, the params, `saveat` and what f closes over. A solve that does not reach
-    t1 raises, or, if it is not `strict`, says so in its report.
+    stacked. Errors of a step are held below atol + rtol |y| (1e-6 and 1e-9; 1e-4 and 1e-6 in single precision).
+    `method`, `control` and `derivative` are objects of `pb.ode`: how a step is taken, how long steps are, and how the
+    solution is differentiated: with respect to y0, t0, t1, the params, `saveat` and what f closes over. A solve that
+    does not reach t1 raises, or, if it is not `strict`, says so in its report.
 
     >>> import numpy as np, pullback as pb
     >>> end = lambda k: pb.ode.solve(lambda t, y, k: -k * y, 1.0, (0.0, 1.0), k).y

@@ -35,8 +35,9 @@ class ThroughSteps(DerivativePolicy):
     order, in both modes. This is the default.
 
     The backward pass reads the states of accepted steps, which takes `max_steps` states of memory, as long as these are
-    at most 64 MiB. Beyond, and with `snapshots`, it holds so many states and takes steps again: by a schedule that
-    takes as few as possible; in compiled code, and in a batch, from 33 states, whatever was asked for.
+    at most 64 MiB. Beyond, and with `snapshots`, it holds so many states, between each two saved times, and takes steps
+    again, as few as possible; in compiled code it holds 33, whatever was asked for. A batch that is not compiled holds
+    the tape of all steps then.
 
     >>> import numpy as np, pullback as pb
     >>> policy = pb.ode.ThroughSteps(snapshots=5)
@@ -98,8 +99,8 @@ def _pull_value(call: Call, xs: Sequence[Any]) -> tuple[Any, ...]:
     problem, policy = call.problem, call.policy
     if problem.saves_states:
         return tuple(x for x in call.in_batches(_sweep(call))(bar, tuple(record), *values))
-    can_count = not call.depth and not problem.has_times and type(done.counts) is np.ndarray and not is_staging()
-    if isinstance(policy, ThroughSteps) and policy.snapshots is not None and can_count:
+    can_count = not call.depth and type(done.counts) is np.ndarray and not is_staging()
+    if isinstance(policy, ThroughSteps) and can_count:
         return _pull_by_snapshots(call, policy.snapshots, bar, done, values)
     return _pull_by_replay(call, bar, done, values)
 
@@ -112,18 +113,18 @@ def _sweep(call: Call) -> Callable[..., Any]:
     return one
 
 
-def _pull_by_snapshots(call: Call, snapshots: int, bar: Any, done: Outcome, values: Sequence[Any]) -> tuple[Any, ...]:
-    moving = [i for i in _float_places(values) if i != 3]
+def _pull_by_snapshots(
+    call: Call, snapshots: int | None, bar: Any, done: Outcome, values: Sequence[Any]
+) -> tuple[Any, ...]:
+    moving = _float_places(values)
 
     def run(*own: Any) -> Any:
         filled = list(values)
         for i, x in zip(moving, own, strict=True):
             filled[i] = x
-        return replay_with_snapshots(call.problem, done, snapshots, *filled[:3], *filled[4:])
+        return replay_with_snapshots(call.problem, done, snapshots, filled[0], filled[1:4], *filled[4:])
 
-    found = list(vjp(run, *(values[i] for i in moving))[1](bar))
-    found.insert(3, np.zeros_like(values[3]))
-    return tuple(found)
+    return tuple(vjp(run, *(values[i] for i in moving))[1](bar))
 
 
 def _pull_by_replay(call: Call, bar: Any, done: Outcome, values: Sequence[Any]) -> tuple[Any, ...]:
