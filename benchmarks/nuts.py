@@ -109,7 +109,7 @@ def in_blackjax(name):
 
 
 def measure(chain, seeds):
-    """Medians of effective draws a second, effective draws, slopes a draw; the best time, and that of the first call."""
+    """Medians of effective draws a second, effective draws, slopes a draw; the best time, that of the first call."""
     begin = perf_counter()
     chain(0)
     first = perf_counter() - begin

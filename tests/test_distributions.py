@@ -1,6 +1,7 @@
 """Distributions against SciPy, quadrature and differences: densities, derivatives, draws, moments, divergences."""
 
 import math
+import pickle
 import threading
 
 import numpy as np
@@ -559,3 +560,58 @@ def test_float32(family, values, reference, points):
     assert np.allclose(d.log_prob(x), family(*values).log_prob(x), rtol=1e-4, atol=1e-5)
     if family is not D.VonMises:
         assert d.sample((2,), key=KEY).dtype == np.float32
+
+
+def _mp_densities():
+    mp = pytest.importorskip("mpmath")
+    lg, log = mp.loggamma, mp.log
+    return {
+        D.StudentT: lambda x, v, m, s: (
+            lg((v + 1) / 2) - lg(v / 2) - log(v * mp.pi) / 2 - log(s) - (v + 1) / 2 * log(1 + ((x - m) / s) ** 2 / v)
+        ),
+        D.Gamma: lambda x, a, r: a * log(r) - lg(a) + (a - 1) * log(x) - r * x,
+        D.InverseGamma: lambda x, a, r: a * log(r) - lg(a) - (a + 1) * log(x) - r / x,
+        D.Beta: lambda x, a, b: lg(a + b) - lg(a) - lg(b) + (a - 1) * log(x) + (b - 1) * log(1 - x),
+        D.NegativeBinomial: lambda x, r, p: lg(r + x) - lg(x + 1) - lg(r) + r * log(1 - p) + x * log(p),
+        D.VonMises: lambda x, m, k: k * mp.cos(x - m) - log(2 * mp.pi * mp.besseli(0, k)),
+        D.Weibull: lambda x, s, k: log(k / s) + (k - 1) * log(x / s) - (x / s) ** k,
+        D.Cauchy: lambda x, m, s: -log(mp.pi * s * (1 + ((x - m) / s) ** 2)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("family", "values", "x"),
+    [
+        (D.StudentT, (1e7, 0.5, 2.0), 3.0),
+        (D.StudentT, (0.05, 0.5, 2.0), 1e6),
+        (D.Gamma, (1e5, 3.0), 3.3e4),
+        (D.Gamma, (1e-3, 1e-3), 1e-8),
+        (D.InverseGamma, (1e-2, 50.0), 1e5),
+        (D.Beta, (1e4, 2e-3), 0.999999),
+        (D.NegativeBinomial, (1e4, 1e-4), 3.0),
+        (D.VonMises, (0.3, 300.0), 0.35),
+        (D.Weibull, (1e-3, 20.0), 1.1e-3),
+        (D.Cauchy, (0.5, 1e-6), 1e4),
+    ],
+    ids=lambda x: getattr(x, "__name__", None),
+)
+def test_extreme_parameters_against_many_digits(family, values, x):
+    mp = pytest.importorskip("mpmath")
+    density = _mp_densities()[family]
+    with mp.workdps(60):
+        exact = float(density(mp.mpf(x), *map(mp.mpf, values)))
+        point = tuple(map(mp.mpf, values))
+        orders = np.eye(len(values), dtype=int).tolist()
+        slopes = [float(mp.diff(lambda *p: density(mp.mpf(x), *p), point, tuple(order))) for order in orders]
+    # gammaln of a large shape has an absolute error of its own size times eps
+    assert np.isclose(family(*values).log_prob(x), exact, rtol=1e-9, atol=1e-9)
+    found = pb.grad(lambda *p: family(*p).log_prob(x), tuple(range(len(values))))(*values)
+    assert np.allclose(found, slopes, rtol=1e-8, atol=1e-12)
+
+
+def test_distributions_are_pickled_and_saved(tmp_path):
+    d = D.Mixture(D.Categorical([0.3, 0.7]), D.Independent(D.Normal(np.zeros((2, 3)), 1.0), 1))
+    pb.save(tmp_path / "d.safetensors", {"d": d})
+    for same in (pickle.loads(pickle.dumps(d)), pb.load(tmp_path / "d.safetensors")["d"]):
+        assert same.event_shape == (3,)
+        assert np.array_equal(same.log_prob(np.ones(3)), d.log_prob(np.ones(3)))

@@ -23,6 +23,9 @@ from .divergence import kl_divergence as kl_divergence, register_kl as register_
 from .estimators import (
     relaxed_sample as relaxed_sample, score_function as score_function, straight_through as straight_through,
 )
+from .normal_vectors import (
+    LowRankMultivariateNormal as LowRankMultivariateNormal, MultivariateNormal as MultivariateNormal,
+)
 from .sampling.diagnostics import effective_sample_size as effective_sample_size, split_rhat as split_rhat
 from .sampling.kernels import HMC as HMC, NUTS as NUTS
 from .sampling.mcmc import Chains as Chains, compile_chain as compile_chain, mcmc as mcmc
@@ -30,10 +33,7 @@ from .unconstrain import to_unconstrained as to_unconstrained, Unconstrained as 
 from .vector_bijectors import (
     FillTriangular as FillTriangular, StickBreaking as StickBreaking, TriangularAffine as TriangularAffine,
 )
-from .vectors import (
-    Dirichlet as Dirichlet, LowRankMultivariateNormal as LowRankMultivariateNormal, Multinomial as Multinomial,
-    MultivariateNormal as MultivariateNormal, OneHotCategorical as OneHotCategorical,
-)
+from .vectors import Dirichlet as Dirichlet, Multinomial as Multinomial, OneHotCategorical as OneHotCategorical
 from .wrappers import (
     Independent as Independent, Mixture as Mixture, TransformedDistribution as TransformedDistribution,
 )

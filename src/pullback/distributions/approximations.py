@@ -14,7 +14,7 @@ from ..ops.shape.reshaping import matrix_transpose
 from ..transforms.jacobian.functions import hessian
 from ..transforms.vectorize import vmap
 from .distribution import Distribution
-from .vectors import MultivariateNormal
+from .normal_vectors import MultivariateNormal
 
 
 def laplace_approximation(log_density: Callable[..., Any], initial: Any, *params: Any, **options: Any) -> Any:

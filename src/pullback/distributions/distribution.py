@@ -224,7 +224,7 @@ def check_parameter(family: str, name: str, value: Any, constraint: Constraint) 
     with np.errstate(all="ignore"):
         good = np.asarray(constraint.check(known))
     if not good.all():
-        wrong = known if np.ndim(known) == 0 or constraint.rank else np.asarray(known)[~good].ravel()[0]
+        wrong = known if np.ndim(known) == 0 or constraint.rank else np.asarray(known)[~good].ravel()[0].item()
         raise ArgumentError(f"{family}: {name} must be in: {constraint.name}; got {short_repr(wrong)}.")
 
 

@@ -38,9 +38,10 @@ from .continuous import (
 )
 from .discrete import Bernoulli, Binomial, Categorical, Geometric, NegativeBinomial, Poisson
 from .distribution import Distribution
+from .normal_vectors import MultivariateNormal
 from .standard_forms import EULER
 from .vector_bijectors import solve_lower
-from .vectors import Dirichlet, MultivariateNormal, OneHotCategorical, log_normalizer
+from .vectors import Dirichlet, OneHotCategorical, log_normalizer
 from .wrappers import Independent
 
 Formula = Callable[[Any, Any], Any]

@@ -10,10 +10,9 @@ import numpy as np
 
 from ...errors import ArgumentError
 from ...ops.elementwise.pointwise import exp, log, logaddexp, logical_and, logical_not, logical_or, minimum, where
-from ...ops.index.indexing import take
+from ...ops.index.indexing import set_at, take
 from ...ops.random.keys import fold_in, split
 from ...ops.random.samplers import uniform
-from ...ops.reduce.reductions import any as any_of
 from ...ops.reduce.reductions import sum as total
 from ...ops.shape.reshaping import broadcast_to
 from ...transforms.control.branches_and_loops import fori_loop, while_loop
@@ -187,12 +186,20 @@ def _extend(walk: _Walk, key: Any, step: Any, tables: Any, b: _Branch) -> _Branc
     # Of each subtree that is still open the first momentum and the sum before it are kept, by its level; a leaf of
     # odd number closes those from `lowest` to `level`, which are asked whether they turn back.
     level, lowest = (take(table, b.count) for table in tables)
-    rows = np.arange(walk.max_depth)
     even = b.count % 2 == 0
-    mine = logical_and(rows == level, even)[:, None]
-    first, before = where(mine, end.momentum, b.first), where(mine, b.momenta, b.before)
-    closed = logical_and(logical_and(rows >= lowest, rows <= level), logical_not(even))
-    turned = any_of(logical_and(closed, _turns(walk.inverse_mass, first, end.momentum, momenta - before)))
+    first = set_at(b.first, level, where(even, end.momentum, take(b.first, level, axis=0)))
+    before = set_at(b.before, level, where(even, b.momenta, take(b.before, level, axis=0)))
+
+    def close(state: Any) -> Any:
+        row = state[0]
+        sums = momenta - take(before, row, axis=0)
+        return row - 1, _turns(walk.inverse_mass, take(first, row, axis=0), end.momentum, sums)
+
+    _, turned = while_loop(
+        lambda state: logical_and(state[0] >= lowest, logical_not(state[1])),
+        close,
+        (where(even, lowest - 1, level), False),
+    )
     return _Branch(
         end, choose(chosen, end.place, b.choice), momenta, weight, turned, gain < -DIVERGENCE,
         b.accepted + minimum(1.0, exp(gain)), b.count + 1, first, before,
