@@ -234,6 +234,7 @@ def start_job(folder, script):
 
 def test_what_a_launcher_leaves_behind_is_killed(tmp_path):
     assert supervision.wait_for_end(start_job(tmp_path, "sleep 300 & exit 4"), tmp_path) == 4
+    supervision.end_leftovers(tmp_path)
     assert not supervision._find_processes(tmp_path)
 
 
@@ -244,6 +245,7 @@ def test_a_job_ends_where_ranks_ask_for_it(tmp_path, stubborn):
     process = start_job(tmp_path, script)
     supervision.ask_for_end(0.1, {supervision.FOLDER: str(tmp_path)})
     assert supervision.wait_for_end(process, tmp_path) != 0
+    supervision.end_leftovers(tmp_path)
     assert time.monotonic() - start < 60.0
     assert not supervision._find_processes(tmp_path)
 

@@ -1052,7 +1052,7 @@ def test_ops_with_functions_in_them_are_refused_by_name_and_not_taken_for_custom
 WITHOUT_TEXT = {
     "_print", "attention_bands", "attention_on_chip", "attention_on_chip_gradients", "checkpoint_loop",
     "checkpoint_loop_pull", "custom_root", "dense_solve", "dense_fit",
-    "check_solution", "linear_solve", "power_near", "root", "check_root",
+    "check_solution", "linear_solve", "power_near", "root", "check_root", "check_solve", "solve_ode", "solve_ode_pull",
 }  # fmt: skip
 
 
