@@ -299,6 +299,14 @@ v: np.bincount(INTS, weights=x)
 v: np.bincount(INTS, x, minlength=7)
 v: np.histogram([0.5, 1.5, 1.7, 2.5, 3.0], bins=3, weights=x)[0]
 v: np.histogram([0.5, 1.5, 1.7, 2.5, 3.0], bins=3, weights=np.exp(x), density=True)[0]
+v: np.histogram(x, bins=3)[1]
+v: np.histogram(x, bins=3, density=True)[0]
+m: np.histogram_bin_edges(x, 3)
+v: np.histogram([0.5, 1.5], bins=np.sort(x))[1]
+v: np.histogram_bin_edges([0.5, 1.5], 4, (x[0] - 2.0, 3.0 + x[1]))
+m: np.histogram2d(x[0], x[1], bins=2)[2]
+m: np.histogramdd(x, bins=2, density=True)[0]
+v: np.ix_(x, x[:2])[1]
 v: np.unique(x)
 v: np.unique(x, return_index=True)[0]
 v: np.unique_values(x)
@@ -427,7 +435,6 @@ v: np.digitize(x, GRID, right=True)
 m: np.histogram(x, bins=4)[0]
 m: np.histogram(x, bins=4, density=True)[0]
 m: np.histogram(x, [-1.0, 0.0, 2.0])[0]
-m: np.histogram_bin_edges(x, 3)
 m: np.histogram2d(x[0], x[1], bins=2)[0]
 m: np.histogramdd(x, bins=2)[0]
 m: np.isclose(x, M)

@@ -168,3 +168,61 @@ def test_functions_of_hermitian_matrices_read_the_triangle_that_numpy_reads():
     step = np.array([[0.0, 0.0], [1e-6, 0.0]])
     wanted = (np.linalg.eigvalsh(x + step) - np.linalg.eigvalsh(x - step))[1] / 2e-6
     assert slope[1, 0] == pytest.approx(wanted, rel=1e-6)
+
+
+def filled(p, y):
+    r = np.zeros(2)
+    r[0] = np.sin(p[0] * y[1])
+    r[1] += p[1] * y[0]
+    return r
+
+
+def filled_linear(p, v):
+    r = np.zeros(2)
+    r[0] = 2.0 * v[0] + p[0] * v[1]
+    r[1] = 3.0 * v[1]
+    return r
+
+
+BODIES = {
+    "scan": lambda p: pb.scan(lambda y, x: (filled(p, y) + x, filled(p, y)), p, np.ones(3))[1],
+    "map": lambda p: pb.map(lambda x: filled(p, p * x), np.array([0.5, 1.0])),
+    "cond": lambda p: pb.cond(p[0] > 0.0, lambda y: filled(p, y), lambda y: y, p),
+    "while": lambda p: pb.while_loop(lambda y: y[0] < 1.5, lambda y: y + filled(p, y) ** 2, p),
+    "fori": lambda p: pb.fori_loop(0, 3, lambda i, y: filled(p, y), p),
+    "checkpoint_loop": lambda p: pb.checkpoint_loop(lambda i, y, p: filled(p, y), p, 4, p, snapshots=2),
+    "root": lambda p: pb.root(lambda u, p: 0.2 * filled(p, u) - u + p, np.zeros(2), p),
+    "linear_solve": lambda p: pb.linear_solve(lambda v: filled_linear(p, v), p),
+    "sde": lambda p: pb.ode.solve_sde(
+        lambda t, y, p: filled(p, y), lambda t, y, p: filled(p, y), np.ones(2), (0.0, 1.0), p, steps=3,
+        key=pb.random.key(0),
+    ).y,
+    "sparsity": lambda p: pb.sparse.jacobian(lambda y: filled(p, y))(p).data,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_arrays_are_filled_in_bodies_of_loops_and_in_solvers_also_on_a_tape(name):
+    def f(p):
+        return pb.sum(BODIES[name](p) ** 2)
+
+    p, h = np.array([0.9, 0.4]), 1e-5
+    wanted = [(float(f(p + h * e)) - float(f(p - h * e))) / (2 * h) for e in np.eye(2)]
+    t = pb.tensor(p, requires_grad=True)
+    f(t).backward()
+    found = [t.grad.numpy(), pb.grad(f)(p)]
+    if name != "sparsity":  # a pattern is found outside of `jit`
+        found.append(pb.jit(pb.grad(f))(p))
+    for slope in found:
+        np.testing.assert_allclose(slope, wanted, rtol=1e-6, atol=1e-8)
+
+
+def test_tools_call_functions_that_fill_arrays_as_transforms_do():
+    def f(p):
+        return np.sum(filled(p, p) ** 2)
+
+    p = np.array([0.9, 0.4])
+    assert pb.gradcheck(f, p)
+    assert pb.gradgradcheck(f, p)
+    assert "finite" in str(pb.tools.find_nan(f, pb.tensor(p, requires_grad=True)))
+    assert pb.memory.predict(f, p).peak > 0

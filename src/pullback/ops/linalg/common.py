@@ -65,7 +65,7 @@ def eps(dtype: Any) -> float:
     return float(np.finfo(float_dtype(dtype)).eps)
 
 
-def _widen_for_lapack(x: Any) -> Any:
+def widen_for_lapack(x: Any) -> Any:
     """Widen to a precision that LAPACK supports."""
     dtype = float_dtype(x.dtype)
     return x.astype(np.float32 if dtype.itemsize < 4 else dtype, copy=False)
@@ -74,7 +74,7 @@ def _widen_for_lapack(x: Any) -> Any:
 def call_lapack(function: Callable[..., Any], what: str, *arrays: Any, **options: Any) -> Any:
     """Call a LAPACK function on bare arrays in a supported precision; its error becomes one of ours."""
     try:
-        return function(*(_widen_for_lapack(x) for x in arrays), **options)
+        return function(*(widen_for_lapack(x) for x in arrays), **options)
     except np.linalg.LinAlgError as error:
         if isinstance(error, PullbackError):
             raise

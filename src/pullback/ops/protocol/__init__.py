@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backends import is_array_type
+from ...arrays.buffers import Buffer
 from ...arrays.tensor import Tensor
 from ...arrays.value import Value
 from ...arrays.views import as_view
@@ -90,6 +91,8 @@ def write_into(out: Any, found: Any, name: str) -> Any:
     """Rebind a tensor to a result, as NumPy writes into an array."""
     if type(out) is tuple and len(out) == 1:
         (out,) = out
+    if isinstance(out, Buffer):
+        return out.assign(found)
     if not isinstance(out, Tensor):
         raise UnsupportedFunction(
             f"np.{name}: out= has no rule here for a {type(out).__name__}, which cannot hold a derivative.\n"

@@ -11,6 +11,7 @@ import numpy as np
 from ...arrays.call_site import attributed_to_caller
 from ...arrays.spec import spec_of
 from ...arrays.tensor import Tensor
+from ...arrays.value import Value
 from ...errors import ArgumentError, UnsupportedFunction
 from .. import functions
 from ..concrete import as_bare_array
@@ -20,7 +21,7 @@ from ..elementwise import pointwise, rounding
 from ..elementwise.pointwise import divide, multiply, subtract
 from ..fusion import cast_whole
 from ..index import indexing
-from ..reduce import reductions
+from ..reduce import calculus, reductions
 from ..shape import arrange, reshaping
 from .unsupported import NOT_GIVEN, package_function, refuse
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..signatures import Plain, V
+
+
+_count = range  # which is a parameter of histograms
 
 
 def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
@@ -85,37 +89,80 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, we
     >>> pb.histogram(np.array([0.5, 1.5, 1.7, 3.0]), bins=3, range=(0, 3))
     (array([1, 2, 1]), array([0., 1., 2., 3.]))
     """
-    edges = np.histogram_bin_edges(a, bins, range, weights)
+    edges = histogram_bin_edges(a, bins, range, weights)
+    places, numbers = as_bare_array(edges, "histogram"), as_bare_array(a, "histogram").ravel()
     if weights is None:
-        return np.histogram(as_bare_array(a, "histogram"), edges, density=density)
-    numbers = as_bare_array(a, "histogram").ravel()
-    inside = (numbers >= edges[0]) & (numbers <= edges[-1])
-    places = np.clip(np.searchsorted(edges, numbers, side="right") - 1, 0, len(edges) - 2)
-    w = reshaping.reshape(as_value(weights), (-1,))
-    sums = package_function("bincount", "histogram")(places[inside], indexing.getitem(w, inside), len(edges) - 1)
+        sums: Any = np.histogram(numbers, places)[0]
+    else:
+        inside = (numbers >= places[0]) & (numbers <= places[-1])
+        bin_of = np.clip(np.searchsorted(places, numbers, side="right") - 1, 0, len(places) - 2)
+        w = reshaping.reshape(as_value(weights), (-1,))
+        sums = package_function("bincount", "histogram")(bin_of[inside], indexing.getitem(w, inside), len(places) - 1)
     if density:
-        sums = pointwise.divide(pointwise.divide(sums, np.diff(edges)), reductions.sum(sums))
-    elif spec_of(w).inexact:
+        sums = divide(divide(sums, calculus.diff(edges)), reductions.sum(sums))
+    elif weights is not None and spec_of(w).inexact:
         sums = reshaping.astype(sums, spec_of(w).dtype)
     return sums, edges
 
 
-def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
-    refuse("histogram2d", weights=weights)
-    return np.histogram2d(
-        as_bare_array(x, "histogram2d"), as_bare_array(y, "histogram2d"), _bare_bins(bins), range, density
+def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
+    """The edges of bins: as they are given, or at equal distances from the least number to the largest one."""
+    if not isinstance(bins, str) and ndim(as_value(bins)):
+        return as_value(bins)
+    low, high = (None, None) if range is None else range
+    limits = None if range is None else (_number(low), _number(high))
+    weights = None if weights is None else as_bare_array(weights, "histogram")
+    edges = np.histogram_bin_edges(as_bare_array(a, "histogram"), bins, limits, weights)
+    if range is None and as_value(a).size:
+        low, high = reductions.min(a), reductions.max(a)
+    ends = [as_value(end) for end in (low, high)]
+    if not any(isinstance(end, Value) for end in ends):
+        return edges
+    # NumPy moves ends that are equal apart
+    first, last = (
+        end + (place - as_bare_array(end, "histogram")) for end, place in zip(ends, edges[[0, -1]], strict=True)
     )
+    return np.linspace(first, last, len(edges))
+
+
+def _number(x: Any) -> float:
+    return float(as_bare_array(x, "histogram"))
+
+
+def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
+    two = isinstance(bins, (int, str)) or np.ndim(bins) != 1 or len(bins) == 2  # else one array of edges for both
+    sums, (first, second) = histogramdd([x, y], bins if two else [bins, bins], range, density, weights)
+    return sums, first, second
 
 
 def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
     refuse("histogramdd", weights=weights)
-    return np.histogramdd(as_bare_array(sample, "histogramdd"), _bare_bins(bins), range, density)
+    if isinstance(sample, (list, tuple)):
+        columns = list(sample)
+    else:
+        x = as_value(sample)
+        columns = [x] if ndim(x) < 2 else [indexing.getitem(x, (slice(None), i)) for i in _count(shape(x)[1])]
+    each = [bins] * len(columns) if isinstance(bins, (int, str)) else bins
+    ranges = [None] * len(columns) if range is None else range
+    edges = [histogram_bin_edges(*given) for given in zip(columns, each, ranges, strict=True)]
+    points = np.stack([as_bare_array(column, "histogramdd").ravel() for column in columns], axis=-1)
+    sums: Any = np.histogramdd(points, [as_bare_array(x, "histogramdd") for x in edges])[0]
+    if density:
+        total = sums.sum()
+        for axis, of_axis in enumerate(edges):
+            widths = reshaping.reshape(calculus.diff(of_axis), [-1 if i == axis else 1 for i in _count(len(edges))])
+            sums = divide(sums, widths)
+        sums = divide(sums, total)
+    return sums, edges
 
 
-def _bare_bins(bins: Any) -> Any:
-    if isinstance(bins, (list, tuple)):
-        return [_bare_bins(b) for b in bins]
-    return bins if isinstance(bins, (int, float, str)) else as_bare_array(bins, "histogram")
+def ix_(*args: Any) -> Any:
+    """Arrays of one axis, each along an axis of its own; most are indices, but NumPy takes any."""
+    found = np.ix_(*(as_bare_array(x, "ix_") for x in args))
+    return tuple(
+        reshaping.reshape(x, y.shape) if isinstance(x, Value) and spec_of(x).inexact else y
+        for x, y in zip(map(as_value, args), found, strict=True)
+    )
 
 
 def union1d(ar1: Any, ar2: Any) -> Any:

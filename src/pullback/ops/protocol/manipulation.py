@@ -8,7 +8,9 @@ import numpy as np
 
 from ...arrays.spec import spec_of
 from ...errors import ArgumentError
+from ..concrete import as_bare_array, is_concrete
 from ..dispatch import as_value, ndim, shape
+from ..elementwise import pointwise
 from ..linalg.eigen import eigh as hermitian_eigh
 from ..linalg.eigen import eigvalsh as hermitian_eigvalsh
 from ..linalg.eigen import symmetrize_from
@@ -107,6 +109,25 @@ def _pad_with_statistics(x: Any, pairs: list[tuple[int, int]], statistic: Any, l
             [_constant_block(head, x, axis, before), x, _constant_block(tail, x, axis, after)], axis=axis
         )
     return x
+
+
+def eigvals(a: Any) -> Any:
+    found = package_function("linalg.eigvals", "linalg.eigvals")(a)
+    return pointwise.real(found) if _are_real(a, found) else found
+
+
+def eig(a: Any) -> Any:
+    found = package_function("linalg.eig", "linalg.eig")(a)
+    return type(found)(*map(pointwise.real, found)) if _are_real(a, found[0]) else found
+
+
+def _are_real(a: Any, values: Any) -> bool:
+    """Whether NumPy's eigenvalues are real numbers: of a real matrix, none with an imaginary part. Where they are not
+    known yet they are complex.
+    """
+    if spec_of(as_value(a)).dtype.kind == "c" or not is_concrete(values):
+        return False
+    return not np.any(as_bare_array(pointwise.imag(values), "linalg.eigvals"))
 
 
 def eigh(a: Any, UPLO: str = "L") -> Any:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...arrays.exchange import asarray as as_tensor
-from ...arrays.spec import make_spec, spec_of
-from ...arrays.tensor import Tensor, tensor, wrap
+from ...arrays.spec import spec_of
+from ...arrays.tensor import Tensor, tensor, wrap_new
 from ...arrays.value import Value
 from .. import creation
 from ..concrete import as_bare_array
@@ -131,13 +131,12 @@ def empty(shape: Any, dtype: Any = None, order: Any = "C", *, device: Any = None
 def full(shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", *, device: Any = None) -> Any:
     refuse("full", order=order, device=device)
     fill = as_value(fill_value)
-    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    sizes = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(shape)
     return _full_of_spec("full", fill, fill, dtype, "K", sizes, None)
 
 
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float) -> Any:
-    made = np.tri(N, M, k, dtype)
-    return wrap(made, make_spec(made.shape, made.dtype))
+    return wrap_new(np.tri(N, M, k, dtype))
 
 
 def arange(start_or_stop: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Any:

@@ -14,6 +14,7 @@ from ..elementwise import pointwise
 from ..elementwise.pointwise import add, divide, multiply, subtract
 from ..reduce import reductions
 from ..shape import arrange, reshaping
+from .manipulation import eigvals
 from .unsupported import package_function, refuse
 
 
@@ -78,7 +79,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
 def poly(seq_of_zeros: Any) -> Any:
     x = _as_vector(seq_of_zeros)
     if ndim(x) == 2:
-        x = package_function("linalg.eigvals", "poly")(x)
+        x = eigvals(x)
     out: Any = np.ones(1, spec_of(x).dtype)
     for i in range(shape(x)[0]):
         factor = arrange.concat([np.ones(1, spec_of(x).dtype), pointwise.negative(x[i : i + 1])])
@@ -100,7 +101,7 @@ def roots(p: Any) -> Any:
     first = pointwise.negative(divide(x[1:], x[0]))
     below = np.eye(size - 2, size - 1, dtype=spec_of(first).dtype)
     matrix = arrange.concat([reshaping.reshape(first, (1, -1)), below], axis=0)
-    found = package_function("linalg.eigvals", "roots")(matrix)
+    found = eigvals(matrix)
     return arrange.concat([found, np.zeros(trailing)]) if trailing else found
 
 

@@ -24,7 +24,7 @@ FORWARDED = {
         triu trim_zeros unique unique_all unique_counts unique_inverse unique_values unstack var argpartition partition
         angle sinc real imag isreal iscomplex fix=trunc i0=special.i0 argmax argmin around=round round diff isneginf
         isposinf identity=eye
-        linalg.cond linalg.det linalg.eig linalg.eigvals linalg.inv
+        linalg.cond linalg.det linalg.inv
         linalg.matrix_norm linalg.matrix_rank linalg.norm linalg.pinv linalg.qr linalg.slogdet linalg.svd linalg.svdvals
         linalg.tensorinv linalg.vector_norm linalg.matrix_transpose linalg.diagonal linalg.trace linalg.multi_dot
         fft.fft fft.ifft fft.rfft fft.irfft fft.hfft fft.ihfft fft.fft2 fft.ifft2 fft.rfft2 fft.irfft2 fft.fftn
@@ -47,17 +47,18 @@ SAME = """
 """
 #: Functions whose results carry no derivative: NumPy computes them, on bare arrays.
 BARE = """
-    allclose array2string array_equal array_equiv array_repr array_str digitize histogram_bin_edges isin ix_
+    allclose array2string array_equal array_equiv array_repr array_str digitize isin
     may_share_memory shares_memory
 """
 #: Functions implemented in this package with NumPy's signatures, by module.
 IMPLEMENTED = {
     "elements": """
-        apply_over_axes clip corrcoef cov histogram histogram2d histogramdd intersect1d nan_to_num real_if_close
-        setdiff1d setxor1d union1d where copyto fill_diagonal place put put_along_axis putmask
+        apply_over_axes clip corrcoef cov histogram histogram2d histogram_bin_edges histogramdd intersect1d ix_
+        nan_to_num real_if_close setdiff1d setxor1d union1d where copyto fill_diagonal place put put_along_axis putmask
     """,
     "manipulation": """
-        concatenate copy dot einsum hstack pad stack vstack linalg.cholesky linalg.eigh linalg.eigvalsh
+        concatenate copy dot einsum hstack pad stack vstack linalg.cholesky linalg.eig linalg.eigh linalg.eigvals
+        linalg.eigvalsh
     """,
     "poly": "poly polyadd polyder polydiv polyfit polyint polymul polysub roots",
     "metadata": """

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from ...arrays.buffers import Buffer
 from ...arrays.spec import is_inexact, spec_of
 from ...arrays.tensor import Tensor
 from ...errors import ArgumentError, DtypeError, UnsupportedFunction
@@ -17,8 +19,10 @@ from ..contract import dot_products, matrix_products
 from ..dispatch import as_value, ndim, shape
 from ..elementwise import arithmetic, pointwise, rounding, transcendental
 from ..index import indexing
+from ..lazy import load_module
 from ..reduce import reductions, scans
 from ..shape import arrange, reshaping
+from .nested import as_array_or_value
 from .unsupported import NOT_GIVEN, package_function, refuse, unsupported_error
 
 #: Our function for each ufunc.
@@ -57,9 +61,20 @@ def function_of(ufunc: Any) -> Callable[..., Any]:
     name = ufunc.__name__
     special = sys.modules.get("scipy.special")
     if special is not None and getattr(special, name, None) is ufunc:
-        FUNCTIONS[ufunc] = package_function(f"special.{name}", name)
+        ours = load_module("protocol.special_ufuncs").FUNCTIONS.get(name)
+        FUNCTIONS[ufunc] = _with_arrays(ours) if ours else package_function(f"special.{name}", name)
         return FUNCTIONS[ufunc]
+    ours = load_module("protocol.special_ufuncs").PRIVATE.get(name)
+    if ours is not None:
+        return ours  # type: ignore[no-any-return]
+    if set("".join(ufunc.types)) <= set("O->"):
+        return functools.partial(load_module("protocol.creation").call_python_ufunc, ufunc)
     raise unsupported_error(name)
+
+
+def _with_arrays(ours: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of formulas, which want arrays where SciPy takes lists too."""
+    return lambda *inputs: ours(*map(as_array_or_value, inputs))
 
 
 def call_with_options(
@@ -224,6 +239,9 @@ _METHODS: dict[str, Callable[..., Any]] = {
 def _at(ufunc: Any, target: Any, index: Any, *values: Any) -> None:
     """`ufunc.at`: in place, one element after the other, so that repeated places count each time."""
     name = ufunc.__name__
+    if isinstance(target, Buffer):
+        target.rewrite(lambda x: _at(ufunc, x, index, *values))
+        return
     if not isinstance(target, Tensor):
         raise UnsupportedFunction(
             f"np.{name}.at has no rule here for a {type(target).__name__}, which cannot hold a derivative.\n"

@@ -10,6 +10,7 @@ from .bessel import (
     spherical_jn as spherical_jn, spherical_kn as spherical_kn, spherical_yn as spherical_yn, y0 as y0, y1 as y1,
     yn as yn, yv as yv,
 )
+from .circular import von_mises_cdf as von_mises_cdf, von_mises_quantile as von_mises_quantile
 from .entropy import (
     entr as entr, expit as expit, kl_div as kl_div, log_expit as log_expit, logit as logit, rel_entr as rel_entr,
     xlog1py as xlog1py, xlogy as xlogy,

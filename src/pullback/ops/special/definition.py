@@ -14,6 +14,7 @@ from ...arrays.spec import is_inexact, spec_of
 from ...errors import DeviceError, DtypeError, UnsupportedFunction
 from ..elementwise.pointwise import add
 from ..families import elementwise, no_kernel, result_dtype
+from ..forms import elsewhere
 from ..op import Formula
 from ..signatures import Declarations
 
@@ -35,6 +36,7 @@ def special(
     domains: Sequence[Domain],
     value: str | FormulaFunction | None = None,
     plane: bool = False,
+    anywhere: FormulaFunction | None = None,
 ) -> Declarations:
     """A decorator of a declaration, which gives a special function its name, its arguments and its docstring. An
     argument without a partial has no known derivative: there it raises. The rest is as in `special_op`.
@@ -43,7 +45,8 @@ def special(
     def define(declared: FormulaFunction) -> Any:
         name, args = declared.__name__, declared.__code__.co_varnames[: declared.__code__.co_argcount]
         stated = {a: partials[a] if a in partials else refuse_partial(name, a) for a in args}
-        return special_op(name, stated, domains, value=value, plane=plane, doc=declared.__doc__ or "")
+        doc = declared.__doc__ or ""
+        return special_op(name, stated, domains, value, plane, anywhere, doc)
 
     return define
 
@@ -54,11 +57,12 @@ def special_op(
     domains: Sequence[Domain],
     value: str | FormulaFunction | None = None,
     plane: bool = False,
+    anywhere: FormulaFunction | None = None,
     doc: str = "",
 ) -> Any:
     """A special function, sampled over a domain for each argument: an interval of reals, or a range of integers.
     `value` is its name in SciPy or a function of (xp, *arrays) that receives float64; `plane`: whether it supports
-    complex arguments too.
+    complex arguments too; `anywhere`, the same in other ops, is for programs that run without SciPy.
     """
     wanted = value if callable(value) else _library_value(value or name)
     return elementwise(
@@ -67,6 +71,7 @@ def special_op(
         value=compute_in_double(name, wanted, plane),
         dtype="inexact",
         kernel=no_kernel,
+        form=None if anywhere is None else elsewhere(anywhere),
         autocast="high",
         samples=_samples_over(domains),
         doc=doc,

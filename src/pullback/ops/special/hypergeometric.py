@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..elementwise.pointwise import add, divide, greater, maximum, multiply, negative, subtract, where
+from ..elementwise.pointwise import add, divide, equal, maximum, multiply, negative, subtract, where
 from .definition import special
 
 
@@ -53,8 +53,9 @@ def hyp2f1(a: Any, b: Any, c: Any, z: Any, /) -> Any:
 
 
 def _previous_degree(n: Any, polynomial: Any) -> Any:
-    """polynomial(n - 1), which is zero for n = 0."""
-    return where(greater(n, 0), polynomial(maximum(subtract(n, 1), 0)), 0.0)
+    """polynomial(n - 1), for what has the factor n: zero for n = 0. Degrees need be no integers."""
+    constant = equal(n, 0)
+    return where(constant, 0.0, polynomial(where(constant, 0, subtract(n, 1))))
 
 
 @special(
@@ -94,7 +95,12 @@ def eval_laguerre(n: Any, x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda n, x: _previous_degree(n, lambda k: eval_gegenbauer(k, 1.5, x))}, [range(5), (-0.9, 0.9)])
+def _legendre_slope(n: Any, x: Any) -> Any:
+    degree = maximum(n, subtract(-1, n))  # both have the same function
+    return _previous_degree(degree, lambda k: eval_gegenbauer(k, 1.5, x))
+
+
+@special({"x": _legendre_slope}, [range(5), (-0.9, 0.9)])
 def eval_legendre(n: Any, x: Any, /) -> Any:
     """Legendre's polynomial of degree n at x.
 

@@ -11,6 +11,7 @@ from ...arrays.call_site import attributed_to_caller
 from ...errors import ArgumentError
 from ..dispatch import as_value
 from ..elementwise.pointwise import add, cos, cosh, divide, exp, greater, multiply, negative, subtract, where
+from ..elementwise.rounding import trunc
 from ..signatures import UnaryOp, of_array, to_pair
 from .bessel import spherical_in, spherical_jn
 from .definition import derivative_ops, library_function, special, special_op
@@ -39,6 +40,7 @@ def exp1(x: Any, /) -> Any:
 
 def _expn_slope(out: Any, n: Any, x: Any) -> Any:
     """-E_{n-1}(x); at n = 0, where that is not defined, from (n-1) E_n = exp(-x) - x E_{n-1}."""
+    n = trunc(n)  # as SciPy does
     named = greater(n, 0)
     below = divide(add(exp(negative(x)), multiply(out, subtract(1, n))), x)
     return negative(where(named, expn(where(named, subtract(n, 1), 0), x), below))

@@ -1,0 +1,49 @@
+"""Arguments of NumPy's functions that may hold values which carry derivatives, perhaps in nested lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...arrays.backends import is_array
+from ...arrays.buffers import Buffer, unwrap_tracked
+from ...arrays.tensor import Tensor
+from ...arrays.value import Value
+from ..dispatch import as_value
+from ..shape import arrange
+
+
+def carries_derivative(x: Any) -> bool:
+    """Whether a value must not be written into memory as numbers: it is, or holds, a value of a tape or a transform."""
+    if isinstance(x, (list, tuple)):
+        return any(map(carries_derivative, x))
+    if type(x) is Tensor:
+        return x.node is not None or not is_array(x.value) or x.is_traced
+    return isinstance(x, Value) or (isinstance(x, Buffer) and hasattr(x, "whole"))
+
+
+def unwrap_nested(x: Any) -> Any:
+    """An argument of a NumPy function, with tensors in place of buffers that hold derivatives."""
+    if isinstance(x, (list, tuple)):
+        return type(x)(map(unwrap_nested, x)) if any(isinstance(p, (Buffer, list, tuple)) for p in x) else x
+    return unwrap_tracked(x)
+
+
+def join(nested: Any) -> Any:
+    """Nested lists of numbers, arrays and values as one value, in the dtype that NumPy gives it."""
+    if isinstance(nested, (list, tuple)):
+        if not any(map(carries_derivative, nested)):
+            return np.asarray(_bare(nested))
+        return arrange.stack([as_array_or_value(join(part)) for part in nested])
+    return as_array_or_value(nested)
+
+
+def _bare(nested: Any) -> Any:
+    """Constants among nested lists, tensors as arrays."""
+    return [_bare(x) if isinstance(x, (list, tuple)) else as_value(x) for x in nested]
+
+
+def as_array_or_value(x: Any) -> Any:
+    value = as_value(x)
+    return value if isinstance(value, Value) else np.asarray(value)

@@ -1,0 +1,402 @@
+"""`call_function`: a transform's call of a user's function, in which NumPy's creation functions make arrays that
+derivatives can be written into.
+
+`y = np.zeros(n); y[i] = x[i]` asks NumPy for memory before any of our values takes part, so no protocol of NumPy's is
+asked. Hence, while a transform runs a function, the names in NumPy's namespace, and those that the user's modules
+imported from it, stand for functions that look who calls: a line of the user's in the thread that runs the function
+gets a buffer (`buffers.py`), everyone else what NumPy makes. Afterwards the names are as before. Functions that mention
+no such name and call nothing that could are run without all this.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from operator import itemgetter
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from ..arrays.buffers import Buffer, Run, current_run
+from ..arrays.call_site import is_library_code, known_files
+from ..arrays.closures import content_of, is_library, names_in_code
+from ..arrays.tensor import Tensor
+from ..arrays.trees import map_tree
+from ..arrays.value import Value
+from .lazy import load_module
+
+#: NumPy's creation functions; what stands for them is in `protocol/creation.py`.
+NAMES = """
+    zeros ones empty full eye identity tri arange linspace logspace geomspace zeros_like ones_like empty_like full_like
+    copy array asarray asanyarray ascontiguousarray asfortranarray fromiter r_ c_ vectorize
+"""
+_names = frozenset(NAMES.split())
+
+
+#: Modules of NumPy and SciPy with formulas in NumPy's functions, which run as a user's do.
+_FORMULAS = """
+    scipy.stats._distn_infrastructure scipy.stats._continuous_distns scipy.stats._discrete_distns
+    numpy.polynomial.polynomial numpy.polynomial.chebyshev numpy.polynomial.legendre numpy.polynomial.hermite
+    numpy.polynomial.hermite_e numpy.polynomial.laguerre numpy.polynomial.polyutils numpy.polynomial._polybase
+"""
+_LIKE_USERS = frozenset(_FORMULAS.split())
+
+
+_getframe = sys._getframe
+
+
+def _is_inside() -> bool:
+    run = current_run.get()
+    return run is not None and not run.is_over
+
+
+def call_function(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> Any:
+    """The result of a user's function under a transform."""
+    if _is_inside():
+        out = _pairs.get(id(function), (None, function))[1](*args, **kwargs)
+    elif _needs_no_buffers(function, args):
+        out = function(*args, **kwargs)
+    else:
+        with _Replacements(function):
+            function = _pairs.get(id(function), (None, function))[1]  # as in pb.grad(scipy.optimize.rosen)
+            return _unwrap_result(function(*args, **kwargs))
+    return _unwrap_result(out)
+
+
+def _unwrap_result(out: Any) -> Any:
+    kind = type(out)
+    if kind is tuple or kind is dict or kind is list:
+        return map_tree(_unwrap, out) if any(map(_holds_buffer, out.values() if kind is dict else out)) else out
+    return out.unwrap() if isinstance(out, Buffer) else out
+
+
+def with_buffers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A user's function, of arguments by position, that is called so each time."""
+    return lambda *args: call_function(function, args, {})
+
+
+@contextmanager
+def run_with_buffers(*functions: Callable[..., Any]) -> Iterator[list[Callable[..., Any]]]:
+    """The time of a loop that calls functions of the user's, each as `with_buffers` does: names are replaced once."""
+    with nullcontext() if _is_inside() else _Replacements(functions[0]):
+        yield [with_buffers(f) for f in functions]
+
+
+def _holds_buffer(x: Any) -> bool:
+    return isinstance(x, (Buffer, tuple, list, dict))
+
+
+def _unwrap(x: Any) -> Any:
+    return x.unwrap() if isinstance(x, Buffer) else x
+
+
+class _Namespace:
+    """A namespace in which names stand for other functions while some transform runs, in whatever thread."""
+
+    def __init__(self, names: dict[str, Any], changes: dict[str, tuple[Any, Any]]) -> None:
+        self._names = names
+        self._originals = {name: original for name, (original, _) in changes.items()}
+        self._ours = {name: ours for name, (_, ours) in changes.items()}
+        # of one name too, a tuple of values
+        self._values_of = itemgetter(*changes, next(iter(changes)))
+
+    def enter(self) -> None:
+        self._replace(self._originals, self._ours)
+
+    def leave(self) -> None:
+        self._replace(self._ours, self._originals)
+
+    def _replace(self, old: dict[str, Any], new: dict[str, Any]) -> None:
+        names = self._names
+        try:
+            # tuples compare by identity first: all at once, the common case
+            unchanged = self._values_of(names)[:-1] == tuple(old.values())
+        except Exception:  # a name is gone, or is an array now
+            unchanged = False
+        if unchanged:
+            names.update(new)
+            return
+        for name, x in old.items():  # other code has replaced some: these stay
+            if names.get(name) is x:
+                names[name] = new[name]
+
+
+def _replace_methods(kind: type, methods: dict[str, Any]) -> None:
+    """Let other functions stand for methods of a class, objects of which may have been made long ago. They stay: to
+    change a class at each call would empty the interpreter's caches. With bare arguments they are what they were.
+    """
+    for name, ours in methods.items():
+        setattr(kind, name, ours)
+
+
+class _State:
+    """How many calls run, and which namespaces are changed meanwhile."""
+
+    lock = threading.Lock()
+    running = 0
+    changed: tuple[_Namespace, ...] = ()
+    modules = 0
+
+
+#: What functions raise that know nothing of our values.
+_UNEXPLAINED = frozenset((TypeError, ValueError, AttributeError, IndexError, Exception))
+
+
+class _Replacements:
+    """The time in which names are replaced: `_State` counts the calls that need it."""
+
+    __slots__ = ("_function", "_run", "_token")
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def __enter__(self) -> None:
+        with _State.lock:
+            if not _State.running:
+                _import_first(getattr(self._function, "__code__", None))
+                _State.modules = len(sys.modules)
+                _State.changed = tuple(_namespaces(self._function))
+                for namespace in _State.changed:
+                    namespace.enter()
+            _State.running += 1
+        self._run = Run()
+        self._token = current_run.set(self._run)
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self._run.is_over = True
+        current_run.reset(self._token)
+        with _State.lock:
+            _State.running -= 1
+            if not _State.running:
+                for namespace in _State.changed:
+                    namespace.leave()
+                if len(sys.modules) != _State.modules:
+                    _restore_imported()
+        if self._run.tracked:
+            load_module("protocol.buffers").release(self._run.tracked)
+        if type(error) in _UNEXPLAINED:
+            load_module("protocol.scipy_functions").explain(error, trace)
+
+
+def _from_user(function: Callable[..., Any], ours: Callable[..., Any]) -> Any:
+    """A function of NumPy that is ours for lines of the user's, in a call of a transform."""
+
+    def replacement(*args: Any, **kwargs: Any) -> Any:
+        if not _is_inside() or not _is_user_frame(_getframe(1)):
+            return function(*args, **kwargs)
+        return ours(*args, **kwargs)
+
+    replacement.__name__ = replacement.__qualname__ = function.__name__
+    replacement.__module__, replacement.__doc__ = function.__module__, function.__doc__
+    replacement.__wrapped__ = function  # type: ignore[attr-defined]
+    return replacement
+
+
+def _is_user_frame(frame: Any) -> bool:
+    code = frame.f_code
+    known = known_files.get(code.co_filename)
+    if not (is_library_code(code) if known is None else known):
+        return True
+    return frame.f_globals.get("__name__") in _LIKE_USERS
+
+
+#: For each function of NumPy, by its id: it, and what stands for it.
+_pairs: dict[int, tuple[Any, Any]] = {}
+#: By the id of either, the former.
+_originals: dict[int, Any] = {}
+_libraries: list[_Namespace] = []
+#: For each namespace of a module, by its id: how many names it had when they were searched, and what was found.
+_searched: dict[int, tuple[int, _Namespace | None]] = {}
+#: The ids of what stands for functions of NumPy for good.
+_staying: set[int] = set()
+#: Modules of SciPy whose rules are among them.
+_prepared: set[str] = set()
+#: By id, the code of functions whose imports were looked at.
+_imported: dict[int, CodeType] = {}
+_user_modules: tuple[int, list[dict[str, Any]]] = (0, [])
+
+
+def _namespaces(function: Any) -> list[_Namespace]:
+    if not _libraries:
+        _prepare()
+    modules, own = _namespaces_of_user(), getattr(function, "__globals__", None)
+    found = list(_libraries)
+    if own is not None and not is_library(own.get("__name__")) and not any(own is names for names in modules):
+        modules = [*modules, own]  # a function that `exec` made
+    for names in modules:
+        count, namespace = _searched.get(id(names), (-1, None))
+        if count != len(names):
+            namespace = _search(names)
+            _searched[id(names)] = len(names), namespace
+        if namespace is not None:
+            found.append(namespace)
+    return found
+
+
+def _prepare() -> None:
+    creation = load_module("protocol.creation")
+    changes = {name: (getattr(np, name), ours) for name, ours in creation.JOINERS.items()}
+    for name, ours in creation.CREATION.items():
+        original = getattr(np, name)
+        changes[name] = original, _from_user(original, ours)
+    _register(changes)
+    call = np.vectorize.__call__
+    of_elements = _from_user(call, functools.partial(creation.call_vectorized, call))
+    _libraries.append(_Namespace(vars(np), changes))
+    _replace_methods(np.vectorize, {"__call__": of_elements})
+
+
+def _prepare_scipy() -> None:
+    """The rules for modules of SciPy, and of NumPy's polynomials, that were imported since."""
+    functions, series = load_module("protocol.scipy_functions"), load_module("protocol.series")
+    for name, rules in functions.RULES.items():
+        module = sys.modules.get(name)
+        if module is None or name in _prepared:
+            continue
+        _prepared.add(name)
+        pairs = [(key, getattr(module, key, None), rule) for key, rule in rules.items()]
+        changes = {key: (x, functions.rule_for(f"{name}.{key}", x, rule)) for key, x, rule in pairs if x is not None}
+        for key, instead in functions.INSTEAD.get(name, {}).items():
+            x = getattr(module, key, None)
+            if x is not None:
+                changes[key] = x, functions.refusal_for(f"{name}.{key}", x, instead)
+        _register(changes)
+        _libraries.append(_Namespace(vars(module), changes))
+    for name in series.FAMILIES.keys() & (sys.modules.keys() - _prepared):
+        _prepared.add(name)
+        module = sys.modules[name]
+        changes = series.changes_of(name, module)
+        _register(changes)  # for who imported them by name
+        for key, (_, ours) in changes.items():  # they stay, as methods do
+            setattr(module, key, ours)
+            _staying.add(id(ours))
+    if "scipy.stats" in sys.modules and "scipy.stats" not in _prepared:
+        _prepared.add("scipy.stats")
+        methods = load_module("protocol.scipy_stats").replaced_methods(sys.modules["scipy.stats"])
+        for kind, of_kind in methods.items():
+            _replace_methods(kind, of_kind)
+
+
+def _import_first(code: CodeType | None) -> None:
+    """Import the modules of SciPy that have rules and that a function imports where it uses them."""
+    if code is None or _imported.get(id(code)) is code:
+        return
+    _imported[id(code)] = code
+    if any(name.startswith("scipy") for name in names_in_code(code).imports):
+        ruled = {*load_module("protocol.scipy_functions").RULES, "scipy.stats"}
+        for name in ruled & {*code.co_names, *(f"scipy.{name}" for name in code.co_names)}:
+            importlib.import_module(name)
+
+
+def numpys_own(x: Any) -> Any:
+    """The function of NumPy or SciPy that another stands for, and that function for itself; None for anything else."""
+    if getattr(x, "__name__", None) not in _names and id(x) not in _originals:
+        return None
+    if not _libraries:
+        _prepare()
+    return _originals.get(id(x))
+
+
+def _register(changes: dict[str, tuple[Any, Any]]) -> None:
+    for original, ours in changes.values():
+        _pairs[id(original)] = original, ours
+        _originals[id(original)] = _originals[id(ours)] = original
+
+
+def _search(names: dict[str, Any]) -> _Namespace | None:
+    """The names of a module that are functions it imported from NumPy."""
+    changes = {name: pair for name, x in list(names.items()) if (pair := _pairs.get(id(x))) and pair[0] is x}
+    return _Namespace(names, changes) if changes else None
+
+
+def _namespaces_of_user() -> list[dict[str, Any]]:
+    global _user_modules
+    if _user_modules[0] != len(sys.modules):
+        _prepare_scipy()
+        _searched.clear()
+        named = [(name, m) for name, m in list(sys.modules.items()) if isinstance(m, ModuleType)]
+        _user_modules = len(sys.modules), [vars(m) for name, m in named if not is_library(name) or name in _LIKE_USERS]
+    return _user_modules[1]
+
+
+def _restore_imported() -> None:
+    """Modules that were imported meanwhile may have taken over what stood for NumPy's functions."""
+    ours = {id(replacement): original for original, replacement in _pairs.values() if id(replacement) not in _staying}
+    for names in _namespaces_of_user():
+        for name, x in list(names.items()):
+            if id(x) in ours:
+                names[name] = ours[id(x)]
+
+
+# What follows only saves time: a function about which it is wrong gets NumPy's arrays, which refuse derivatives.
+
+_PLAIN = (int, float, complex, str, bytes, type(None), np.ndarray, np.generic, Value)
+_ARGUMENTS = (*_PLAIN, dict, list, tuple)
+#: Found faster than by `isinstance`.
+_USUAL_ARGUMENTS = frozenset((*_ARGUMENTS, Tensor))
+#: (namespace, name, function) of each.
+Helpers = tuple[tuple[dict[str, Any], str, FunctionType], ...]
+_MODULES = frozenset(("numpy", "pullback", "math", "cmath", "scipy.special"))
+_LOOKUPS = frozenset(("getattr", "eval", "exec", "globals", "vars"))
+#: By the id of its code: that code, and the functions that one calls by names of its modules, if it creates no arrays.
+_without_buffers: dict[int, tuple[CodeType, Helpers | None]] = {}
+
+
+def _needs_no_buffers(function: Any, args: Any) -> bool:
+    """Whether a function is known to create no arrays: it mentions no such function, and calls libraries alone, or
+    functions of which the same is known.
+    """
+    for x in args:
+        if type(x) not in _USUAL_ARGUMENTS and not isinstance(x, _ARGUMENTS):
+            return False
+    return type(function) is FunctionType and _creates_no_arrays(function)
+
+
+def _creates_no_arrays(function: FunctionType) -> bool:
+    code = function.__code__
+    found = _without_buffers.get(id(code))
+    if found is None or not all(known.get(name) is helper for known, name, helper in found[1] or ()):
+        found = _without_buffers[id(code)] = code, _find_helpers(function, {})
+    return found[1] is not None and _holds_plain_values(function)
+
+
+def _holds_plain_values(function: FunctionType) -> bool:
+    cells = function.__closure__
+    return cells is None or all(_is_plain(content_of(cell)) for cell in cells)
+
+
+def _find_helpers(function: FunctionType, seen: dict[int, FunctionType]) -> Helpers | None:
+    """The functions that one calls by names of modules, and those that these call; None if it may create arrays."""
+    seen[id(function)] = function
+    names, known = names_in_code(function.__code__), function.__globals__
+    reads = [(name, known[name]) for name in names.globals if name in known]
+    reads += [("", x) for x in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())]
+    helpers = [(known, name, x) for name, x in reads if type(x) is FunctionType]
+    if (
+        names.imports
+        or names.globals & _LOOKUPS
+        or _names & names.attributes
+        or not all(_is_plain(x) for _, x in reads if type(x) is not FunctionType)
+        or not all(hasattr(np, name) or hasattr(np.ndarray, name) for name in names.attributes)
+    ):
+        return None
+    for _, name, helper in list(helpers):
+        if id(helper) in seen:
+            continue
+        # functions of libraries may have rules, for which the names are replaced
+        is_users = name and not is_library(helper.__globals__.get("__name__"))
+        theirs = _find_helpers(helper, seen) if is_users and _holds_plain_values(helper) else None
+        if theirs is None:
+            return None
+        helpers += theirs
+    return tuple(helpers)
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether reading a value creates no arrays: of a known library, the names that are called are looked at."""
+    return isinstance(x, _PLAIN) or (isinstance(x, ModuleType) and x.__name__ in _MODULES)
