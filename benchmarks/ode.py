@@ -1,5 +1,6 @@
-"""Gradients of differential equations, compiled: 1,000 steps of Lorenz, and a small neural one; beside diffrax and
-torchdiffeq where they are installed (they need not be: `--with PYTHON` names another interpreter that has them).
+"""Gradients of differential equations, compiled: 1,000 steps of Lorenz, and a small neural one; beside diffrax,
+torchdiffeq and torchode where they are installed (they need not be: `--with PYTHON` names another interpreter that has
+them). torchode gives each row of a batch steps of its own, so its work and its checksum differ a little.
 
     python benchmarks/ode.py
     python benchmarks/ode.py --with other/bin/python
@@ -134,8 +135,49 @@ def measure_torchdiffeq():
     }  # fmt: skip
 
 
+def measure_torchode():
+    import torch
+    import torchode
+
+    torch.set_num_threads(2)
+    p = torch.tensor([10.0, 28.0, 8 / 3], dtype=torch.float64, requires_grad=True)
+    y0 = torch.ones(1, 3, dtype=torch.float64, requires_grad=True)
+
+    def solve(f, start, end, make_control, first=None):
+        term, count = torchode.ODETerm(f), len(start)
+        solver = torchode.AutoDiffAdjoint(torchode.Tsit5(term=term), make_control(term))
+        span = [torch.full((count,), t, dtype=start.dtype) for t in (0.0, end)]
+        problem = torchode.InitialValueProblem(y0=start, t_start=span[0], t_end=span[1])
+        return solver.solve(problem, dt0=None if first is None else torch.full_like(span[0], first)).ys[:, -1]
+
+    def lorenz(t, y):
+        a, b, c = y.unbind(-1)
+        return torch.stack([p[0] * (b - a), a * (p[1] - c) - b, a * b - p[2] * c], -1)
+
+    def lorenz_gradient():
+        end = solve(lorenz, y0, 5.0, lambda term: torchode.FixedStepController(), 5.0 / STEPS).sum()
+        return torch.autograd.grad(end, (y0, p))
+
+    ws, start = weights()
+    ws = [torch.tensor(w, requires_grad=True) for w in ws]
+    begin = torch.tensor(start)
+
+    def neural_gradient():
+        def f(t, y):
+            return torch.tanh(y @ ws[0] + ws[1]) @ ws[2] + ws[3]
+
+        end = solve(f, begin, 1.0, lambda term: torchode.IntegralController(atol=1e-6, rtol=1e-5, term=term))
+        return torch.autograd.grad((end**2).sum(), ws)
+
+    return {
+        "lorenz": best_of(lorenz_gradient), "neural": best_of(neural_gradient),
+        "check": [float(lorenz_gradient()[1].sum()), float(abs(neural_gradient()[0]).sum())],
+    }  # fmt: skip
+
+
 def main():
     measures = {"pullback": measure_pullback, "diffrax": measure_diffrax, "torchdiffeq": measure_torchdiffeq}
+    measures["torchode"] = measure_torchode
     if "--one" in sys.argv:
         print(json.dumps(measures[sys.argv[-1]]()))
         return

@@ -245,8 +245,8 @@ def test_batches_have_steps_of_their_own():
         return pb.ode.solve(lambda t, y: -k * (y - pb.cos(t)), 0.5, (0.0, 1.0))
 
     alone = [solve(k) for k in rates]
-    for run in (pb.vmap(solve), pb.jit(pb.vmap(lambda k: solve(k)[1:]))):
-        *_, y, report = run(rates)
+    for run in (pb.vmap(solve), pb.jit(pb.vmap(solve))):
+        _, y, report, *_ = run(rates)
         assert np.allclose(y, [s.y for s in alone], rtol=1e-9)
         assert np.array_equal(report.steps, [s.report.steps for s in alone])
     assert alone[2].report.steps > 5 * alone[0].report.steps
@@ -377,3 +377,95 @@ def test_rejected_steps_that_overflow_leave_gradients_finite():
     for grad in (pb.grad(end), pb.jit(pb.grad(end)), lambda y: pb.vmap(pb.grad(end))(y[None])[0]):
         assert np.isclose(grad(np.array(2.0)), (2.0**-6 + 6) ** (-7 / 6) * 2.0**-7, rtol=1e-5)
     assert pb.ode.solve(f, 2.0, (0.0, 1.0), control=control).report.rejected > 1
+
+
+@pytest.mark.parametrize("snapshots", [None, 3])
+def test_a_solve_that_stops_early_has_the_derivative_of_what_it_returns(snapshots):
+    policy, times = pb.ode.ThroughSteps(snapshots=snapshots), np.array([0.4, 2.0])
+
+    def end(k, y0, t1, at=None):
+        options = {"saveat": at, "derivative": policy, "max_steps": 20, "strict": False}
+        return pb.ode.solve(lambda t, y: pb.cos(k * t) * k * y, y0, (0.0, t1), **options).y.sum()
+
+    # linear in the start, and t1 has no part in it
+    found = pb.grad(end, (1, 2))(50.0, 1.0, 2.0)
+    assert np.isclose(found[0], end(50.0, 1.0, 2.0), rtol=1e-12)
+    assert found[1] == 0
+    # rows that were not reached are the start, beside an element of the batch that gets there
+    gradient = pb.grad(lambda k: end(k, 1.0, 2.0, times))
+    found = pb.vmap(gradient)(np.array([50.0, 0.5]))
+    assert found[0] == 0
+    assert np.isclose(found[1], gradient(0.5), rtol=1e-12)
+    assert pb.jvp(lambda k: end(k, 1.0, 2.0, times), (50.0,), (1.0,))[1] == 0
+
+
+def test_states_at_the_edge():
+    assert pb.ode.solve(lambda t, y: -y, 1, (0, 1)).y == pb.ode.solve(lambda t, y: -y, 1.0, (0, 1)).y
+    empty = pb.ode.solve(lambda t, y: -y, np.zeros((0, 2)), (0.0, 1.0))
+    assert (empty.y.shape, empty.report.status) == ((0, 2), 0)
+    with pytest.raises(pb.errors.DtypeError, match="unknowns are real"):
+        pb.ode.solve(lambda t, y: 1j * y, np.ones(2), (0.0, 1.0))
+
+
+def test_saved_times_in_a_compiled_batch():
+    """An element that is done goes on, beyond its last time."""
+    times, rates = np.array([0.0, 0.5, 1.0]), np.array([1.0, 40.0])
+
+    def run(k):
+        return pb.ode.solve(lambda t, y: -k * y, 1.0, (0.0, 1.0), saveat=times, method=pb.ode.Bosh3()).y
+
+    assert np.allclose(pb.jit(pb.vmap(run))(rates), [run(k) for k in rates], rtol=1e-12)
+
+
+def test_a_compiled_solve_keeps_states_for_a_gradient_alone():
+    compiled = pb.jit(lambda y: pb.ode.solve(lambda t, y: -y, y, (0.0, 1.0), method=pb.ode.Bosh3()).y)
+    assert compiled.find(np.ones(500)).memory().peak < 30 * 4000
+
+
+def test_complex_states():
+    """Schroedinger's equation in three dimensions, beside an exponential of the matrix."""
+    rng = np.random.default_rng(0)
+    h, v = (m + m.conj().T for m in rng.normal(size=(2, 3, 3)) + 1j * rng.normal(size=(2, 3, 3)))
+    psi = rng.normal(size=3) + 1j * rng.normal(size=3)
+
+    def measure(y):
+        return pb.real(y[0]) * 2 + pb.imag(y[1]) + pb.abs(y[2]) ** 2
+
+    def by_solve(u, psi, h, **options):
+        found = pb.ode.solve(lambda t, y, u, h: -1j * (h + u * v) @ y, psi, (0.0, 1.0), u, h, **TIGHT, **options)
+        return measure(found.y)
+
+    def by_exponential(u, psi, h):
+        return measure(pb.linalg.expm(-1j * (h + u * v)) @ psi)
+
+    wanted = pb.grad(by_exponential, argnums=(0, 1, 2))(0.3, psi, h)
+    policies = (
+        pb.ode.ThroughSteps(),
+        pb.ode.ContinuousAdjoint(),
+        pb.ode.InterpolatedAdjoint(),
+        pb.ode.ForwardSensitivity(),
+    )
+    for policy in policies:
+        derive = pb.grad(lambda *xs, policy=policy: by_solve(*xs, derivative=policy), argnums=(0, 1, 2))
+        found = (pb.jit(derive) if policy is policies[0] else derive)(0.3, psi, h)
+        for a, b in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
+    second = pb.hessian(by_exponential)(0.3, psi, h)
+    np.testing.assert_allclose(pb.hessian(by_solve)(0.3, psi, h), second, rtol=1e-6)
+    u = np.array([0.3, 0.4])
+    found = pb.vmap(pb.grad(by_solve), (0, None, None))(u, psi, h)
+    np.testing.assert_allclose(found, [pb.grad(by_exponential)(x, psi, h) for x in u], rtol=1e-6)
+
+
+def test_complex_states_beside_real_ones():
+    y0 = {"a": np.complex64(1), "b": np.ones(2, np.float32)}
+    found = pb.ode.solve(lambda t, y: {"a": 1j * y["a"], "b": -y["b"]}, y0, (0.0, 1.0), saveat=np.array([0.0, 1.0]))
+    assert found.y["a"].dtype == np.complex64
+    assert found.y["b"].dtype == np.float32
+    np.testing.assert_allclose(found.y["a"][1], np.exp(1j), rtol=1e-4)
+    np.testing.assert_allclose(found.y["b"][1], np.exp(-np.ones(2)), rtol=1e-4)
+    with pytest.raises(pb.errors.DtypeError, match=r"Begin with complex numbers"):
+        pb.ode.solve(lambda t, y: 1j * y, 1.0, (0.0, 1.0))
+    steps = {"method": pb.ode.Leapfrog(), "control": pb.ode.FixedSteps(3)}
+    with pytest.raises(pb.errors.ArgumentError, match="two arrays of one shape"):
+        pb.ode.solve(lambda t, y: y, (np.ones(2) + 0j, np.ones(2)), (0.0, 1.0), **steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, final
 
-from .methods import Attempt, Method, Slope, combine, interpolate_cubic
+from .methods import Attempt, Method, Slope, Tolerance, combine, interpolate_cubic
 from .tableaux import BOSH3, DOPRI5, DOPRI8, TSIT5, Tableau
 
 
@@ -39,7 +39,7 @@ class RungeKutta(Method):
         """One for each stage: the first is the last one of the step before."""
         return len(self.tableau.b)
 
-    def attempt(self, f: Slope, t: Any, y: Any, slope: Any, t_next: Any) -> Attempt:
+    def attempt(self, f: Slope, t: Any, y: Any, slope: Any, t_next: Any, tolerance: Tolerance) -> Attempt:
         h = t_next - t
         slopes = self._slopes(f, t, y, slope, h)
         end = y + combine(self.tableau.b, slopes) * h

@@ -15,17 +15,19 @@ from ..implicit.solve_functions import root
 from ..implicit.solvers.root_methods import Newton
 from ..ops.elementwise import pointwise
 from ..ops.linalg.linear_systems import inv
+from ..ops.placement import move
 from ..ops.reduce import reductions
 from ..transforms.forward import jvp
 from ..transforms.vectorize import vmap
-from .forward_loop import run_loop
-from .methods import Attempt, Method, Slope, combine, interpolate_cubic
+from .loops import run_loop
+from .methods import Attempt, Method, Slope, Tolerance, combine, interpolate_cubic
 from .tableaux import KVAERNO3, KVAERNO5, Tableau
 
-#: Iterations of a stage, the relative correction after which they end, and the one above which the step is rejected.
-_ROUNDS, _ENOUGH, _FAILED = 12, 64.0, 1e-6
+#: Iterations of a stage, the relative correction (in units of rounding) after which they end, and the one above which
+#: the step is rejected.
+_ROUNDS, _ENOUGH, FAILED = 12, 8.0, 1e-6
 #: What a step counts as if a stage did not converge: it is rejected, and a shorter one is tried.
-_UNUSABLE = 1e20
+UNUSABLE = 1e20
 #: The stages that are differentiated are solved already: this is far above what is left of them.
 _SOLVED = 1e-3
 
@@ -59,13 +61,11 @@ class Esdirk(Method):
         """At least one for each stage: iterations, and the Jacobian, are not counted."""
         return len(self.tableau.b) - 1
 
-    def attempt(self, f: Slope, t: Any, y: Any, slope: Any, t_next: Any) -> Attempt:
-        slopes, is_solved = self._solve_stages(f, t, y, slope, t_next - t)
+    def attempt(self, f: Slope, t: Any, y: Any, slope: Any, t_next: Any, tolerance: Tolerance) -> Attempt:
+        slopes, is_solved, _ = self._solve_stages(f, t, y, slope, t_next - t)
         h = t_next - t
         error = combine(self.tableau.error, slopes) * h
-        return Attempt(
-            y + combine(self.tableau.b, slopes) * h, slopes[-1], pointwise.where(is_solved, error, _UNUSABLE)
-        )
+        return Attempt(y + combine(self.tableau.b, slopes) * h, slopes[-1], pointwise.where(is_solved, error, UNUSABLE))
 
     def advance(self, f: Slope, t: Any, y: Any, t_next: Any) -> Any:
         return y + combine(self.tableau.b, self._attach_stages(f, t, y, t_next)) * (t_next - t)
@@ -77,47 +77,56 @@ class Esdirk(Method):
         slopes = self._attach_stages(f, t, y, t_next)
         return interpolate_cubic(y, slopes[0], y + combine(self.tableau.b, slopes) * h, slopes[-1], h, (at - t) / h)
 
-    def _solve_stages(self, f: Slope, t: Any, y: Any, slope: Any, h: Any) -> tuple[list[Any], Any]:
-        """The slopes of all stages, and whether all of them converged; without derivatives, but for that of f in y."""
-        size, dtype = spec_of(y).shape[0], spec_of(y).dtype
+    def _solve_stages(self, f: Slope, t: Any, y: Any, slope: Any, h: Any) -> tuple[list[Any], Any, Any]:
+        """The slopes of all stages, whether all of them converged, and the matrix they were solved with; without
+        derivatives, but for that of f in y.
+        """
         t, y, slope, h = (pointwise.stop_gradient(x) for x in (t, y, slope, h))
-        rows = vmap(lambda e: jvp(lambda y: f(t, y), (y,), (e,))[1])(np.eye(size, dtype=dtype))
-        inverse = inv(np.eye(size, dtype=dtype) - pointwise.stop_gradient(rows).T * (h * self.tableau.diagonal))
+        inverse = invert_stage(f, t, y, h * self.tableau.diagonal)
         slopes, is_solved = [slope], None
         for row, c in zip(self.tableau.a[1:], self.tableau.c[1:], strict=True):
             base, time = y + combine(row[:-1], slopes) * h, t + h * c
-            k, left = _iterate(f, time, base, h * self.tableau.diagonal, inverse, slopes[-1])
-            good = pointwise.less(left, _FAILED)  # false for NaN
+            k, left = iterate_stage(f, time, base, h * self.tableau.diagonal, inverse, slopes[-1])
+            good = pointwise.less(left, FAILED)  # false for NaN
             is_solved = good if is_solved is None else pointwise.logical_and(is_solved, good)
             slopes.append(k)
-        return slopes, is_solved
+        return slopes, is_solved, inverse
 
     def _attach_stages(self, f: Slope, t: Any, y: Any, t_next: Any) -> list[Any]:
         """The same slopes with the derivatives of the equations that they solve."""
         h = t_next - t
         slopes = [f(t, y)]
-        known, _ = self._solve_stages(f, t, y, slopes[0], h)
+        known, _, inverse = self._solve_stages(f, t, y, slopes[0], h)
         for row, c, k in zip(self.tableau.a[1:], self.tableau.c[1:], known[1:], strict=True):
             base, time = y + combine(row[:-1], slopes) * h, t + h * c
-            slopes.append(_attach(f, time, base, h * self.tableau.diagonal, k))
+            slopes.append(attach_stage(f, time, base, h * self.tableau.diagonal, k, inverse))
         return slopes
 
 
-def _iterate(f: Slope, t: Any, base: Any, h: Any, inverse: Any, guess: Any) -> tuple[Any, Any]:
+def invert_stage(f: Slope, t: Any, y: Any, h: Any) -> Any:
+    """The inverse of 1 - h f_y, the Jacobian of y - h f(t, y)."""
+    spec = spec_of(y)
+    one = move(np.eye(spec.shape[0], dtype=spec.dtype), spec.device)
+    rows = vmap(lambda e: jvp(lambda y: f(t, y), (y,), (e,))[1])(one)
+    return inv(one - pointwise.stop_gradient(rows).T * h)
+
+
+def iterate_stage(f: Slope, t: Any, base: Any, h: Any, inverse: Any, guess: Any) -> tuple[Any, Any]:
     """k = f(t, base + h k) by Newton's method with one matrix, and the last correction relative to k."""
     dtype = spec_of(base).dtype
-    enough, tiny = _ENOUGH * float(np.finfo(dtype).eps), float(np.finfo(dtype).tiny)
+    enough = _ENOUGH * float(np.finfo(dtype).eps)
 
     def correct(c: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
         k, _, rounds = c
         change = inverse @ (k - pointwise.stop_gradient(f(t, base + k * h)))
         k = k - change
-        return k, _largest(change) / (_largest(k) + tiny), rounds + 1
+        return k, _largest(change) / _find_scale(base, h, k), rounds + 1
 
     def is_active(c: tuple[Any, Any, Any]) -> Any:
         return pointwise.logical_and(pointwise.greater(c[1], enough), pointwise.less(c[2], _ROUNDS))
 
-    first = (guess, np.full((), np.inf, dtype), np.zeros((), np.int64))
+    far, rounds = (move(x, spec_of(base).device) for x in (np.full((), np.inf, dtype), np.zeros((), np.int64)))
+    first = (guess, far, rounds)
     k, left, _ = run_loop(is_active, correct, first)
     return k, left
 
@@ -126,10 +135,21 @@ def _largest(x: Any) -> Any:
     return reductions.max(pointwise.abs(x))
 
 
-def _attach(f: Slope, t: Any, base: Any, h: Any, k: Any) -> Any:
-    """k with its derivatives of any order, by the implicit function theorem; nothing is left to be solved."""
-    scale = _largest(k) + float(np.finfo(spec_of(k).dtype).tiny)
-    return root(lambda k: (k - f(t, base + k * h)) / scale, k, solver=Newton(), tol=_SOLVED)
+def _find_scale(base: Any, h: Any, k: Any) -> Any:
+    """What counts as large in a slope: itself, or what moves the state by as much as it is. Near an equilibrium slopes
+    are rounding errors of large numbers.
+    """
+    size = pointwise.abs(h)
+    of_state = _largest(base) / pointwise.where(pointwise.equal(size, 0), np.inf, size)
+    return _largest(k) + of_state + float(np.finfo(spec_of(k).dtype).tiny)
+
+
+def attach_stage(f: Slope, t: Any, base: Any, h: Any, k: Any, inverse: Any) -> Any:
+    """k with its derivatives of any order, by the implicit function theorem; nothing is left to be solved. The equation
+    is that of the correction, which is small, where the residual of a stiff one is not.
+    """
+    scale = pointwise.stop_gradient(_find_scale(base, h, k))
+    return root(lambda k: (inverse @ (k - f(t, base + k * h))) / scale, k, solver=Newton(), tol=_SOLVED)
 
 
 def Kvaerno3() -> Esdirk:

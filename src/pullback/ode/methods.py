@@ -4,12 +4,41 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..arrays.spec import spec_of
 from ..implicit.vector_layout import VectorLayout
+from ..ops.elementwise import pointwise
+from ..ops.reduce import reductions
 
 #: dy/dt at (t, y), both without their parameters.
 Slope = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Errors are measured as a root mean square, relative to atol + rtol |y|."""
+
+    rtol: float
+    atol: float
+
+    def measure(self, error: Any, y: Any, other: Any) -> Any:
+        """An error near two states, in units of the tolerance."""
+        scale = pointwise.maximum(pointwise.abs(y), pointwise.abs(other)) * self.rtol + self.atol
+        # of no numbers there is no mean, and no error
+        return pointwise.sqrt(reductions.sum(pointwise.square(error / scale)) / max(spec_of(y).size, 1))
+
+
+class Outlook(NamedTuple):
+    """What a method of variable order says of the next step: the error that this one would have had at the order to
+    come, the powers of the step that the errors of this and of the next one go with, and how much it may grow.
+    """
+
+    error: Any
+    exponent: Any
+    next_exponent: Any
+    growth: Any
 
 
 class Attempt(NamedTuple):
@@ -18,11 +47,15 @@ class Attempt(NamedTuple):
     y: Any
     slope: Any
     error: Any
+    outlook: Outlook | None = None
 
 
 class Method(ABC):
     """How one step is taken. `order` is that of the solution, `error_order` that of the solution it is compared with;
     None for a method without an estimate of its error, which takes fixed steps. `evaluations` are those of one step.
+
+    A method of several steps remembers the last ones: what it moves is a vector of more numbers than the state, which
+    `begin` makes and `state` reads. `choice` is what an attempt decided besides (its order), and `recall` sets it.
     """
 
     order: int
@@ -33,8 +66,33 @@ class Method(ABC):
         """Raise unless states of this kind can be moved by the method: most methods take any."""
         return
 
+    #: Whether it solves further equations along with the state as well.
+    solves_any = True
+    #: Whether there are choices to recall.
+    has_choices: bool = False
+
+    def count_numbers(self, size: int) -> int:
+        """How many numbers are moved for a state of so many."""
+        return size
+
+    def begin(self, t: Any, y: Any) -> Any:
+        """What is moved, at the start."""
+        return y
+
+    def state(self, y: Any) -> Any:
+        """The state in what is moved."""
+        return y
+
+    def choice(self, y: Any) -> Any:
+        """What was decided for the step from here, an integer."""
+        raise NotImplementedError  # only where there are choices
+
+    def recall(self, y: Any, choice: Any) -> Any:
+        """The same with a decision made before."""
+        return y
+
     @abstractmethod
-    def attempt(self, f: Slope, t: Any, y: Any, slope: Any, t_next: Any) -> Attempt:
+    def attempt(self, f: Slope, t: Any, y: Any, slope: Any, t_next: Any, tolerance: Tolerance) -> Attempt:
         """A step from (t, y), where the slope is known, with its error."""
 
     @abstractmethod
@@ -43,7 +101,7 @@ class Method(ABC):
 
     def interpolate(self, f: Slope, t: Any, y: Any, t_next: Any, at: Any) -> Any:
         """The state at a time within the step: by default, that of a step of its own, which has the full order."""
-        return self.advance(f, t, y, at)
+        return self.state(self.advance(f, t, y, at))
 
 
 def combine(weights: Sequence[float], slopes: Sequence[Any]) -> Any:

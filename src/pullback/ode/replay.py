@@ -7,20 +7,25 @@ the error, not of the solution. The first step begins at t0 and the last one end
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from ..arrays.spec import spec_of, zeros
-from ..checkpoint.loops.checkpoint_loop import checkpoint_loop
 from ..ops.elementwise import pointwise
 from ..ops.index.indexing import getitem
-from ..ops.shape.arrange import stack
+from ..ops.reduce import reductions
+from ..ops.shape.reshaping import reshape
 from ..transforms.control.branches_and_loops import while_loop
 from ..transforms.control.scan import scan
 from ..transforms.reverse import vjp
-from .forward_loop import len_of, run_loop, store
+from .differentiable import Differentiable
+from .loops import is_bare, len_of, run_loop, store
+from .methods import Method
 from .problem import Outcome, Problem
+from .snapshots import Snapshots, find_latest, go_towards
 
 #: (problem, step) -> (start, end) of the step, with derivatives at both ends of the whole.
 Ends = Callable[[Any], tuple[Any, Any]]
@@ -28,148 +33,180 @@ Ends = Callable[[Any], tuple[Any, Any]]
 
 def replay(problem: Problem, done: Outcome, y0: Any, t0: Any, t1: Any, times: Any, *arguments: Any) -> Any:
     """The solution once more, by the accepted steps alone, in ops that every transform can follow."""
-    f = problem.slope(arguments)
+    f, method = problem.slope(arguments), problem.method
     ends = _find_ends(done, t0, t1)
 
     def go_to(stop: Any, carry: tuple[Any, Any]) -> tuple[Any, Any]:
         def step(c: tuple[Any, Any]) -> tuple[Any, Any]:
             start, end = ends(c[0])
-            return c[0] + 1, problem.method.advance(f, start, c[1], end)
+            return c[0] + 1, method.advance(f, start, _recall(method, done, c[1], c[0]), end)
 
         found: tuple[Any, Any] = while_loop(lambda c: pointwise.less(c[0], stop), step, carry)
         return found
 
-    first = (np.zeros((), np.int64), y0)
+    first = (problem.place(np.zeros((), np.int64)), method.begin(t0, y0))
     if not problem.has_times:
-        return go_to(getitem(done.counts, 0), first)[1]
+        return method.state(go_to(getitem(done.counts, 0), first)[1])
 
     def save(carry: tuple[Any, Any], x: tuple[Any, Any]) -> tuple[tuple[Any, Any], Any]:
         place, at = x
         i, y = go_to(place, carry)
         start, end = ends(i)
         # without a step (t0 is t1) there is nothing to interpolate, and no length to divide by
-        is_still = pointwise.equal(start, end)
+        is_still = pointwise.logical_or(pointwise.equal(start, end), pointwise.less(place, 0))
         safe_end = pointwise.where(is_still, start + 1, end)
-        found = problem.method.interpolate(f, start, y, safe_end, pointwise.where(is_still, start, at))
-        return (i, y), found
+        at = pointwise.where(is_still, start, at)
+        row = method.interpolate(f, start, _recall(method, done, y, i), safe_end, at)
+        return (i, y), pointwise.where(pointwise.less(place, 0), y0, row)
 
     return scan(save, first, (done.places, times))[1]
 
 
+def _recall(method: Method, done: Outcome, y: Any, i: Any) -> Any:
+    if not method.has_choices:
+        return y
+    return method.recall(y, getitem(done.choices, pointwise.minimum(i, len_of(done.choices) - 1)))
+
+
 def _find_ends(done: Outcome, t0: Any, t1: Any) -> Ends:
-    last = getitem(done.counts, 0) - 1
+    last, is_whole = getitem(done.counts, 0) - 1, _reaches_end(done, t1)
 
     def ends(i: Any) -> tuple[Any, Any]:
+        after = pointwise.minimum(i + 1, len_of(done.grid) - 1)
         start = pointwise.where(pointwise.equal(i, 0), t0, getitem(done.grid, i))
-        return start, pointwise.where(pointwise.greater_equal(i, last), t1, getitem(done.grid, i + 1))
+        # in a batch, elements that are done stay where they are: equations of a step of no length have a solution
+        start = pointwise.where(pointwise.greater(i, pointwise.maximum(last, 0)), t1, start)
+        is_end = pointwise.logical_and(pointwise.equal(i, last), is_whole)
+        is_end = pointwise.logical_or(is_end, pointwise.greater(i, last))
+        return start, pointwise.where(is_end, t1, getitem(done.grid, after))
 
     return ends
 
 
-def replay_with_snapshots(
-    problem: Problem, done: Outcome, snapshots: int | None, y0: Any, span_and_times: Sequence[Any], *arguments: Any
-) -> Any:
-    """The same by steps of which only so many states are saved, between each two saved times: their number is known by
-    now. Without one, about the square root of twice the steps.
+def _reaches_end(done: Outcome, t1: Any) -> Any:
+    """Whether the last step ends at t1: a solve that failed, and was not strict, ends before."""
+    return pointwise.equal(getitem(done.grid, getitem(done.counts, 0)), t1)
+
+
+class _Cotangents(NamedTuple):
+    """What a sweep has found before the last `steps` left: the cotangents of the state there, of t0, t1, the times and
+    the arguments, and how many saved times lie ahead of it.
     """
-    grid, count = done.grid, int(done.counts[0])
-    t0, t1, times = span_and_times
 
-    def ends(i: int, t0: Any, t1: Any) -> tuple[Any, Any]:
-        return t0 if i == 0 else grid[i], t1 if i >= count - 1 else grid[i + 1]
-
-    def go(y: Any, first: int, last: int) -> Any:
-        def step(i: Any, y: Any, t0: Any, t1: Any, *arguments: Any) -> Any:
-            start, end = ends(first + i, t0, t1)
-            return problem.method.advance(problem.slope(arguments), start, y, end)
-
-        return checkpoint_loop(step, y, last - first, t0, t1, *arguments, snapshots=snapshots) if last > first else y
-
-    if not problem.has_times:
-        return go(y0, 0, count)
-    if not count:
-        return stack([y0] * len_of(times))
-
-    def save(y: Any, i: int, at: Any) -> Any:
-        def look(_: Any, y: Any, t0: Any, t1: Any, at: Any, *arguments: Any) -> Any:
-            start, end = ends(i, t0, t1)
-            return problem.method.interpolate(problem.slope(arguments), start, y, end, at)
-
-        return checkpoint_loop(look, y, 1, t0, t1, at, *arguments, snapshots=1)
-
-    y, reached, rows = y0, 0, []
-    for k, place in enumerate(map(int, done.places)):
-        y, reached = go(y, reached, place), place
-        rows.append(save(y, place, getitem(times, k)))
-    return stack(rows)
+    steps: Any
+    saved: Any
+    y: Any
+    t0: Any
+    t1: Any
+    times: Any
+    own: tuple[Any, ...]
 
 
-def sweep_back(
-    problem: Problem, done: Outcome, bar: Any, span_and_times: Sequence[Any], arguments: Sequence[Any]
-) -> list[Any]:
-    """The pullback of `replay` from the saved states: each step once more, from the last to the first."""
-    t0, t1, times = span_and_times
-    moving = [i for i, x in enumerate(arguments) if spec_of(x).inexact]
-    ends = _find_ends(done, t0, t1)
-    count = getitem(done.counts, 0)
+@final
+@dataclass(frozen=True, eq=False)
+class _Sweep:
+    """The steps that a solve accepted, pulled from the last to the first."""
 
-    def call(rule: Callable[..., Any], y: Any, *rest: Any) -> Any:
+    problem: Problem
+    done: Outcome
+    bar: Any
+    times: Any
+    ends: Ends
+    is_whole: Any
+    arguments: Differentiable
+
+    def run(self, first: _Cotangents) -> _Cotangents:
+        """The cotangents at the start, from those at the end."""
+        if self.problem.saves_states:
+            found: _Cotangents = run_loop(lambda c: pointwise.greater(c.steps, 0), self._pull_saved, first)
+            return found
+        states = self.done.states
+        states = states.copy() if is_bare(states) else states  # they are written to
+        begin = first, Snapshots(states, self.done.held)
+        found, _ = run_loop(lambda c: pointwise.greater(c[0].steps, 0), lambda c: self._pull_held(*c), begin)
+        return found
+
+    def _pull_saved(self, c: _Cotangents) -> _Cotangents:
+        return self._pull_step(c, getitem(self.done.states, pointwise.maximum(c.steps - 1, 0)))
+
+    def _pull_held(self, c: _Cotangents, kept: Snapshots) -> tuple[_Cotangents, Snapshots]:
+        """All steps whose states are held after one more was found again."""
+        kept, at, y = go_towards(kept, c.steps - 1, self._take_again)
+
+        def is_held(s: tuple[_Cotangents, Any, Any]) -> Any:
+            return pointwise.logical_and(pointwise.greater(s[0].steps, 0), pointwise.equal(s[1], s[0].steps - 1))
+
+        # snapshots are written to out here alone: no loop within has them in its carry, which would copy them
+        found: tuple[Any, ...] = run_loop(
+            is_held, lambda s: (self._pull_step(s[0], s[2]), *find_latest(kept, s[0].steps - 2)), (c, at, y)
+        )
+        return found[0], kept
+
+    def _take_again(self, i: Any, y: Any) -> Any:
+        method = self.problem.method
+        return self._call(method.advance, _recall(method, self.done, y, i), *self.ends(i), self.arguments.own)
+
+    def _call(self, rule: Callable[..., Any], y: Any, start: Any, *rest: Any) -> Any:
+        """A rule of the method from a state at the start of a step; the last of `rest` are arguments that move."""
         *points, own = rest
-        filled = list(arguments)
-        for i, x in zip(moving, own, strict=True):
-            filled[i] = x
-        return rule(problem.slope(tuple(filled)), points[0], y, *points[1:])
+        return rule(self.problem.slope(tuple(self.arguments.fill(own))), start, y, *points)
 
-    own = tuple(arguments[i] for i in moving)
-    zero = zeros(spec_of(t0))
-    sums = tuple(zeros(spec_of(x)) for x in own)
-    at_end = bar if not problem.has_times else zeros(spec_of(getitem(bar, 0)))
-    rows = zeros(spec_of(times))
+    def _pull_step(self, c: _Cotangents, y: Any) -> _Cotangents:
+        i = pointwise.maximum(c.steps - 1, 0)  # in a batch, elements that are done go on with their first step
+        y = _recall(self.problem.method, self.done, y, i)
+        start, end = self.ends(i)
+        advance = partial(self._call, self.problem.method.advance)
+        y_bar, start_bar, end_bar, shares = vjp(advance, y, start, end, self.arguments.own)[1](c.y)
+        saved, rows, own = c.saved, c.times, _add(c.own, shares)
+        if self.problem.has_times:
+            carry = saved, y_bar, start_bar, end_bar, rows, own
+            saved, y_bar, start_bar, end_bar, rows, own = self._pull_times(carry, i, y, start, end)
+        is_last = pointwise.logical_and(pointwise.equal(i + 1, getitem(self.done.counts, 0)), self.is_whole)
+        t0_bar = pointwise.where(pointwise.equal(i, 0), start_bar, c.t0)
+        return _Cotangents(i, saved, y_bar, t0_bar, pointwise.where(is_last, end_bar, c.t1), rows, own)
 
-    def pull_times(c: tuple[Any, ...], i: Any, y: Any, start: Any, end: Any) -> tuple[Any, ...]:
+    def _pull_times(self, carry: tuple[Any, ...], i: Any, y: Any, start: Any, end: Any) -> tuple[Any, ...]:
         """Add the shares of the saved times within step i."""
+        interpolate = partial(self._call, self.problem.method.interpolate)
 
         def pull(s: tuple[Any, ...]) -> tuple[Any, ...]:
             k, y_bar, start_bar, end_bar, rows, sums = s
             k = k - 1
-            at = getitem(times, k)
-            rule = problem.method.interpolate
-            _, back = vjp(lambda y, start, end, at, own: call(rule, y, start, end, at, own), y, start, end, at, own)
-            found = back(getitem(bar, k))
+            _, back = vjp(interpolate, y, start, end, getitem(self.times, k), self.arguments.own)
+            found = back(getitem(self.bar, k))
             return (
                 k, y_bar + found[0], start_bar + found[1], end_bar + found[2], store(rows, k, found[3]),
                 _add(sums, found[4]),
             )  # fmt: skip
 
         def is_here(s: tuple[Any, ...]) -> Any:
-            place = getitem(done.places, pointwise.maximum(s[0] - 1, 0))
+            place = getitem(self.done.places, pointwise.maximum(s[0] - 1, 0))
             return pointwise.logical_and(pointwise.greater(s[0], 0), pointwise.equal(place, i))
 
-        found: tuple[Any, ...] = run_loop(is_here, pull, c)
+        found: tuple[Any, ...] = run_loop(is_here, pull, carry)
         return found
 
-    def pull_step(c: tuple[Any, ...]) -> tuple[Any, ...]:
-        i, k, y_bar, t0_bar, t1_bar, rows, sums = c
-        i = i - 1
-        y = getitem(done.states, i)
-        start, end = ends(i)
-        advance = problem.method.advance
-        _, back = vjp(lambda y, start, end, own: call(advance, y, start, end, own), y, start, end, own)
-        y_bar, start_bar, end_bar, shares = back(y_bar)
-        sums = _add(sums, shares)
-        if problem.has_times:
-            s = (k, y_bar, start_bar, end_bar, rows, sums)
-            k, y_bar, start_bar, end_bar, rows, sums = pull_times(s, i, y, start, end)
-        t0_bar = pointwise.where(pointwise.equal(i, 0), start_bar, t0_bar)
-        t1_bar = pointwise.where(pointwise.equal(i + 1, count), end_bar, t1_bar)
-        return i, k, y_bar, t0_bar, t1_bar, rows, sums
 
-    start = (count, np.asarray(len_of(times), np.int64), at_end, zero, zero, rows, sums)
-    _, _, y_bar, t0_bar, t1_bar, rows, sums = run_loop(lambda c: pointwise.greater(c[0], 0), pull_step, start)
-    if problem.has_times:  # no steps: all rows are the start
-        y_bar = pointwise.where(pointwise.equal(count, 0), bar.sum(0), y_bar)
-    at = dict(zip(moving, sums, strict=True))
-    return [y_bar, t0_bar, t1_bar, rows, *(at.get(i) for i in range(len(arguments)))]
+def sweep_back(
+    problem: Problem, done: Outcome, bar: Any, span_and_times: Sequence[Any], arguments: Sequence[Any]
+) -> list[Any]:  # fmt: skip
+    """The pullback of `replay` from the states that the loop kept: each step once more, from the last to the first."""
+    t0, t1, times = span_and_times
+    method, count, moving = problem.method, getitem(done.counts, 0), Differentiable(arguments)
+    at_end = problem.place(np.zeros(method.count_numbers(problem.size), problem.dtype))
+    if not problem.has_times:
+        at_end = vjp(method.state, at_end)[1](bar)[0]
+    saved, zero = reductions.sum(pointwise.greater_equal(done.places, 0)), zeros(spec_of(t0))
+    sums = tuple(zeros(spec_of(x)) for x in moving.own)
+    sweep = _Sweep(problem, done, bar, times, _find_ends(done, t0, t1), _reaches_end(done, t1), moving)
+    found = sweep.run(_Cotangents(count, saved, at_end, zero, zero, zeros(spec_of(times)), sums))
+
+    y0 = problem.place(np.zeros(problem.size, problem.dtype))
+    start_bar, y_bar = vjp(method.begin, t0, y0)[1](found.y)
+    if problem.has_times:  # rows that no step led to are the start
+        is_start = pointwise.logical_or(pointwise.less(done.places, 0), pointwise.equal(count, 0))
+        y_bar = y_bar + reductions.sum(pointwise.where(reshape(is_start, (-1, 1)), bar, 0.0), axis=0)
+    return [y_bar, found.t0 + start_bar, found.t1, found.times, *moving.place(found.own)]
 
 
 def _add(sums: Sequence[Any], shares: Sequence[Any]) -> tuple[Any, ...]:

@@ -6,9 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..arrays.backends import to_host
 from ..arrays.value import unwrap_array
 from ..errors import ArgumentError, NonFiniteStateError, StepUnderflowError, TooManyStepsError
-from .problem import Outcome, Status
+from .dense import DenseOutput
+from .events import EventRecord
+from .problem import Status
 
 
 class Report(NamedTuple):
@@ -30,16 +33,26 @@ class Report(NamedTuple):
             f"solve: {_say_status(self.status)}\n"
             f"  steps           {self.steps} accepted, {self.rejected} rejected\n"
             f"  evaluations     {self.evaluations} of f\n"
-            f"  error of a step at most {float(np.max(self.error)):.3g} of the tolerance"
+            f"  error of a step at most {float(np.max(to_host(unwrap_array(self.error)))):.3g} of the tolerance"
         )
 
 
 class Solution(NamedTuple):
-    """The state `y` at the time `t`: at the end, or stacked at the times of `saveat`; and the `report`."""
+    """The state `y` at the time `t`: at the end, or stacked at the times of `saveat`; the `report`; an
+    `EventRecord` for each event; and with `dense=True` the solution as a function, which calling this calls.
+    """
 
     t: Any
     y: Any
     report: Report
+    events: tuple[EventRecord, ...] = ()
+    dense: DenseOutput | None = None
+
+    def __call__(self, t: Any) -> Any:
+        """The state at a time of the span, or at each of an array of times."""
+        if self.dense is None:
+            raise ArgumentError("ode.solve: the solution is known at its end alone.\n  Solve with dense=True.")
+        return self.dense(t)
 
 
 _SAID = {
@@ -47,23 +60,25 @@ _SAID = {
     Status.TOO_MANY_STEPS: "too many steps",
     Status.STEP_UNDERFLOW: "the step became too small",
     Status.NOT_FINITE: "not finite",
+    Status.STOPPED: "stopped by an event",
+    Status.NO_CONDITION: "the condition of an event is not a number",
     Status.OUTSIDE: "a time of saveat lies outside, or out of order",
 }
 
 
 def _say_status(status: Any) -> str:
-    found = np.unique(np.asarray(status))
+    found = np.unique(to_host(unwrap_array(status)))
     return ", ".join(_SAID[Status(int(s))] for s in found)
 
 
-def check_outcome(done: Outcome) -> None:
-    """Raise the error of the first element that did not reach the end."""
-    counts = unwrap_array(done.counts).reshape(-1, 3)
-    failed = np.flatnonzero(counts[:, 2])
+def check_outcome(counts: Any, numbers: Any) -> None:
+    """Raise the error of the first element that did not reach the end, from these parts of an `Outcome`."""
+    counts = to_host(unwrap_array(counts)).reshape(-1, 3)
+    failed = np.flatnonzero((counts[:, 2] != Status.DONE) & (counts[:, 2] != Status.STOPPED))
     if not failed.size:
         return
     steps, rejected, status = (int(x) for x in counts[failed[0]])
-    t, _worst = (float(x) for x in unwrap_array(done.numbers).reshape(-1, 2)[failed[0]])
+    t, _worst = (float(x) for x in to_host(unwrap_array(numbers)).reshape(-1, 2)[failed[0]])
     where = f"at t = {t:.9g}, after {steps} steps and {rejected} rejected ones"
     if len(counts) > 1:
         where += f", in element {failed[0]} of the batch ({failed.size} of {len(counts)} failed)"
@@ -86,4 +101,5 @@ _ERRORS: dict[Status, tuple[type, str]] = {
         NonFiniteStateError,
         "f returned NaN or an infinity there however small the step, or the state itself is not finite.",
     ),
+    Status.NO_CONDITION: (NonFiniteStateError, "The condition must be a number at every state of the solution."),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,29 +10,32 @@ import numpy as np
 from ..arrays.argument_checks import check_functions, short_repr
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, wrap
-from ..arrays.trees import flatten, unflatten
+from ..arrays.trees import flatten, map_tree, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..implicit.option_checks import check_positive_count
 from ..implicit.vector_layout import VectorLayout
 from ..ops.dispatch import shape
+from ..ops.elementwise import pointwise
 from ..ops.fusion import cast_whole
 from ..ops.index.indexing import getitem
-from ..ops.shape.reshaping import astype
-from ..program.hoist import hoist
-from ..program.ir import Symbol
-from ..program.run import prepare, run
-from ..program.stage import stage as trace
-from ..transforms.boundary import as_array_leaf, unwrap_to_level
-from ..transforms.control.staging import is_staged
-from ..transforms.custom.rules import is_tracked
-from ..transforms.vectorize import Batched, vmap
+from ..ops.placement import as_value_beside, move
+from ..ops.shape.reshaping import astype, reshape
+from ..ops.user_calls import call_function
+from ..program.run import run
+from ..transforms.boundary import as_array_leaf
+from ..transforms.stage import trace_with_captures
+from ..transforms.vectorize import Batched, solve_apart, vmap
+from .crossings import find_met
+from .dense import make_dense
+from .events import Condition, Event, EventRecord, parse_events, slots_of
 from .explicit_methods import Tsit5
-from .methods import Method
+from .methods import Method, Tolerance
+from .policies import Call, DerivativePolicy, may_be_pulled
 from .problem import Outcome, Problem
 from .report import Report, Solution
-from .solve_op import Call, DerivativePolicy, solve_vectors
-from .step_control import PID, FixedSteps, StepControl, Tolerance
+from .solve_op import solve_vectors
+from .step_control import PID, FixedSteps, StepControl
 from .through_steps import ThroughSteps
 
 Function = Callable[..., Any]
@@ -47,6 +50,8 @@ def solve(
     saveat: Any = None,
     method: Method | None = None,
     control: StepControl | None = None,
+    events: Event | Sequence[Event] | None = None,
+    dense: bool = False,
     derivative: DerivativePolicy | None = None,
     rtol: float | None = None,
     atol: float | None = None,
@@ -58,7 +63,9 @@ def solve(
     y and the params are trees of arrays; `.y` of the result is the state at t1, or the states at the times `saveat`,
     stacked. Errors of a step are held below atol + rtol |y| (1e-6 and 1e-9; 1e-4 and 1e-6 in single precision).
     `method`, `control` and `derivative` are objects of `pb.ode`: how a step is taken, how long steps are, and how the
-    solution is differentiated: with respect to y0, t0, t1, the params, `saveat` and what f closes over. A solve that
+    solution is differentiated: with respect to y0, t0, t1, the params, `saveat` and what f closes over. `events` are
+    conditions whose crossings are found (`pb.ode.Event`): a terminal one ends the solve, and `.t` is its time then.
+    With `dense`, the solution can be called: `solution(t)` is the state at t, and has derivatives too. A solve that
     does not reach t1 raises, or, if it is not `strict`, says so in its report.
 
     >>> import numpy as np, pullback as pb
@@ -73,31 +80,57 @@ def solve(
     control = _check_option(PID() if control is None else control, StepControl, "control", "pb.ode.PID()")
     policy = ThroughSteps() if derivative is None else derivative
     policy = _check_option(policy, DerivativePolicy, "derivative", "pb.ode.ThroughSteps()")
-    layout, leaves = VectorLayout.from_tree(y0, "ode.solve")
-    if layout.dtype.itemsize < 4:
-        raise DtypeError(
-            f"ode.solve: states of {layout.dtype} are too coarse.\n  Solve in float32, and cast the result."
-        )
+    if not isinstance(dense, bool):
+        raise ArgumentError(f"ode.solve: dense must be True or False, got {short_repr(dense)}.")
+    layout, leaves = _lay_out_state(y0)
     method.check_state(layout)
     t0, t1 = _parse_span(span, layout)
     times = np.zeros(0, layout.dtype) if saveat is None else _parse_times(saveat, t0, t1, layout)
-    given, structure = flatten(params)
-    p = [as_array_leaf(x, "ode.solve") for x in given]
     start = layout.join_leaves(leaves)
-    function, arguments, met_tensors = _hoist(_on_vectors(f, layout, structure), t0, start, p)
+    t0, t1, times = (move(x, layout.device) for x in (t0, t1, times))
+    given, structure = flatten(params)
+    p = [as_value_beside(start, as_array_leaf(x, "ode.solve")) for x in given]
     tolerance = _make_tolerance(rtol, atol, layout)
     steps = _count_steps(method, control, max_steps)
+    function, conditions, arguments, met_tensors = _hoist_all(f, parse_events(events), layout, structure, t0, start, p)
     xs = (start, t0, t1, times, *arguments)
-    keeps = policy.saves_states(layout.size * layout.dtype.itemsize, steps) and any(map(_may_be_pulled, xs))
+    is_pulled = any(map(may_be_pulled, xs))
+    keeps = dense or (policy.saves_states(layout.size * layout.dtype.itemsize, steps) and is_pulled)
     problem = Problem(
-        function, method, control, tolerance, steps, saveat is not None, keeps, strict, layout.size, layout.dtype
-    )
-    done = solve_vectors(Call(problem, policy), *xs)
-    y = done.y
-    if not isinstance(y, Value) and (met_tensors or any(isinstance(x, Tensor) for x in (*leaves, *p))):
-        y = wrap(y, spec_of(y))  # tensors in, tensors out
-    tree = layout.to_tree(y) if saveat is None else vmap(layout.to_tree)(y)
-    return Solution(t1 if saveat is None else times, tree, _make_report(problem, method, done))
+        function, method, control, tolerance, steps, saveat is not None, keeps, strict, layout.size, layout.dtype,
+        layout.device, conditions, policy.count_held(steps) if is_pulled and not keeps else 0,
+    )  # fmt: skip
+    call = Call(problem, policy)
+    done = solve_vectors(call, *xs)
+    if met_tensors or any(isinstance(x, Tensor) for x in (*leaves, *p)):  # tensors in, tensors out
+        y, found = (x if isinstance(x, Value) else wrap(x, spec_of(x)) for x in (done.y, done.found))
+        done = done._replace(y=y, found=found)
+    report = _make_report(problem, method, done)
+    curve = make_dense(call, layout, done, xs) if dense else None
+    if conditions:
+        t, y, records = _read_events(problem, layout, done, (t0, t1, times))
+        return Solution(t, y, report, records, curve)
+    tree = layout.to_tree(done.y) if saveat is None else vmap(layout.to_tree)(done.y)
+    return Solution(t1 if saveat is None else times, tree, report, (), curve)
+
+
+def _read_events(
+    problem: Problem, layout: VectorLayout, done: Outcome, span: Sequence[Any]
+) -> tuple[Any, Any, tuple[EventRecord, ...]]:
+    """The times and states that are wanted, up to the end, and what was found of each event."""
+    t0, t1, times = span
+    count, end = int(shape(times)[0]), getitem(done.found, -1)
+    records = []
+    for e, (slots, is_met) in enumerate(zip(slots_of(problem.events), find_met(problem, done.hits), strict=True)):
+        t = pointwise.where(is_met, done.found[slots.start : slots.stop], np.nan)
+        here = done.y[count + slots.start : count + slots.stop]
+        y = vmap(layout.to_tree)(pointwise.where(reshape(is_met, (-1, 1)), here, np.nan))
+        records.append(EventRecord(_as_number(getitem(done.hits, e)), t, y))
+    if not problem.has_times:
+        return end, layout.to_tree(getitem(done.y, -1)), tuple(records)
+    is_beyond = pointwise.greater((times - end) * pointwise.sign(t1 - t0), 0)
+    tree = vmap(layout.to_tree)(done.y[:count])
+    return pointwise.where(is_beyond, end, times), tree, tuple(records)
 
 
 def _check_option(given: Any, kind: type, name: str, example: str) -> Any:
@@ -106,9 +139,22 @@ def _check_option(given: Any, kind: type, name: str, example: str) -> Any:
     return given
 
 
+def _lay_out_state(y0: Any) -> tuple[VectorLayout, list[Any]]:
+    """The state at the start; Python's integers are numbers like 1.0 there, as they are in the span."""
+    state = map_tree(lambda x: float(x) if type(x) is int else x, y0)
+    layout, leaves = VectorLayout.from_tree(state, "ode.solve", allow_complex=True)
+    if layout.dtype.itemsize < 4:
+        raise DtypeError(
+            f"ode.solve: states of {layout.dtype} are too coarse.\n  Solve in float32, and cast the result."
+        )
+    return layout, leaves
+
+
 def _parse_span(span: Any, layout: VectorLayout) -> tuple[Any, Any]:
     if not isinstance(span, (tuple, list)) or len(span) != 2:
-        raise ArgumentError(f"ode.solve: the span is (t0, t1), got {short_repr(span)}.")
+        raise ArgumentError(
+            f"ode.solve: the span is (t0, t1), got {short_repr(span)}.\n  Times at which states are wanted: saveat=."
+        )
     found = [astype(as_array_leaf(t, "ode.solve: the span"), layout.dtype) for t in span]
     for name, t in zip(("t0", "t1"), found, strict=True):
         if shape(t) != ():
@@ -159,7 +205,47 @@ def _count_steps(method: Method, control: StepControl, max_steps: Any) -> int:
 
 
 def _on_vectors(f: Function, layout: VectorLayout, structure: Any) -> Function:
-    return lambda t, y, *p: layout.to_vector(f(t, layout.to_tree(y), *unflatten(structure, p)), "ode.solve: f")
+    def on_vectors(t: Any, y: Any, *p: Any) -> Any:
+        with solve_apart("pb.ode.solve"):
+            found = call_function(f, (t, layout.to_tree(y), *unflatten(structure, p)), {})
+            return layout.to_vector(found, "ode.solve: f")
+
+    return on_vectors
+
+
+def _on_numbers(condition: Function, layout: VectorLayout, structure: Any) -> Function:
+    def measure(t: Any, y: Any, *p: Any) -> Any:
+        with solve_apart("pb.ode.solve"):
+            found = call_function(condition, (t, layout.to_tree(y), *unflatten(structure, p)), {})
+        level = as_array_leaf(found, "ode.Event: the condition")
+        if shape(level) != ():
+            raise ShapeError(f"ode.Event: the condition returned shape {shape(level)}, wanted one number.")
+        return move(astype(level, layout.dtype), layout.device)
+
+    return measure
+
+
+def _hoist_all(
+    f: Function, events: Sequence[Event], layout: VectorLayout, structure: Any, t: Any, y: Any, p: list[Any]
+) -> tuple[Function, tuple[Condition, ...], list[Any], bool]:
+    """f and the conditions of events as functions of (t, y, *arguments), these arguments, and whether tensors were met;
+    each function has arguments of its own among them.
+    """
+    arguments, met_tensors, conditions = list[Any](), False, []
+
+    def hoist(function: Function) -> Function:
+        nonlocal met_tensors
+        hoisted, found, met = _hoist(function, t, y, p)
+        first, end = len(arguments), len(arguments) + len(found)
+        arguments.extend(found)
+        met_tensors = met_tensors or met
+        return lambda t, y, *arguments: hoisted(t, y, *arguments[first:end])
+
+    function = hoist(_on_vectors(f, layout, structure))
+    for event in events:
+        condition = hoist(_on_numbers(event.condition, layout, structure))
+        conditions.append(Condition(condition, event.terminal, event.direction, event.most))
+    return function, tuple(conditions), arguments, met_tensors
 
 
 def _hoist(function: Function, t: Any, y: Any, p: list[Any]) -> tuple[Function, list[Any], bool]:
@@ -167,26 +253,11 @@ def _hoist(function: Function, t: Any, y: Any, p: list[Any]) -> tuple[Function, 
     parameter or closed over. A function that cannot be traced runs as it stands; the op refuses what it closes over.
     """
 
-    def call(t: Any, y: Any) -> Any:
-        return unwrap_to_level(function(t, y, *p), y.scope)
-
     try:
-        traced = trace(call, spec_of(t), spec_of(y))
+        program, found, met_tensors = trace_with_captures(lambda t, y: function(t, y, *p), spec_of(t), spec_of(y))
     except Exception:  # whatever is wrong is raised when the function runs on arrays
         return function, p, False
-    met_tensors = any(type(a) is Tensor for e in traced.equations for a in e.args)
-    program, found = hoist(traced, is_tracked)
-    prepare(program)
     return lambda t, y, *arguments: run(program, (t, y, *arguments))[0], found, met_tensors
-
-
-def _may_be_pulled(x: Any) -> bool:
-    """Whether a backward pass may reach a value: a tape or a program lies in it."""
-    while isinstance(x, Value):
-        if type(x) is Symbol or (type(x) is Tensor and x.node is not None):
-            return True
-        x = next(iter(x.parts()), None)
-    return False
 
 
 def _make_report(problem: Problem, method: Method, done: Outcome) -> Report:
@@ -199,13 +270,12 @@ def _make_report(problem: Problem, method: Method, done: Outcome) -> Report:
 
 
 def _as_number(x: Any) -> Any:
-    """A count or a number of a solve that has run; a value of the program in a trace or in a batch."""
-    if isinstance(x, Value) and (is_staged(x) or isinstance(_inner(x), Batched)):
-        return x
-    return _inner(x).item()
+    """A count or a number of a solve that has run; a value where it is not known, as in a trace, or in a batch."""
+    inner = _inner(x)
+    return x if isinstance(inner, Value) else inner.item()
 
 
 def _inner(x: Any) -> Any:
-    while isinstance(x, Value) and not isinstance(x, Batched):
-        x = next(iter(x.parts()))
+    while isinstance(x, Value) and not isinstance(x, Batched) and (parts := x.parts()):
+        x = parts[0]
     return x

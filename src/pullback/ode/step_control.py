@@ -13,23 +13,10 @@ from ..errors import ArgumentError
 from ..implicit.option_checks import check_positive_count, check_share, check_tolerance
 from ..ops.elementwise import pointwise
 from ..ops.reduce import reductions
-from .methods import Attempt, Slope
+from .methods import Attempt, Slope, Tolerance
 
 #: Errors below this share of the tolerance count as this much: the next step grows as far as it may anyway.
 _LEAST_RATIO = 1e-10
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """Errors are measured as a root mean square, relative to atol + rtol |y|."""
-
-    rtol: float
-    atol: float
-
-    def measure(self, error: Any, y: Any, other: Any) -> Any:
-        """An error near two states, in units of the tolerance."""
-        scale = pointwise.maximum(pointwise.abs(y), pointwise.abs(other)) * self.rtol + self.atol
-        return pointwise.sqrt(reductions.mean(pointwise.square(error / scale)))
 
 
 class StepControl(ABC):

@@ -8,7 +8,7 @@ from typing import Any, final
 from ..errors import ArgumentError
 from ..implicit.vector_layout import VectorLayout
 from ..ops.shape.arrange import concat
-from .methods import Attempt, Method, Slope
+from .methods import Attempt, Method, Slope, Tolerance
 
 # Yoshida 1990: three leapfrogs, the middle one backward, whose errors of third order cancel.
 _OUTER = 1 / (2 - 2 ** (1 / 3))
@@ -22,6 +22,7 @@ class _Splitting(Method):
 
     order: int
     error_order: None = None
+    solves_any = False  # sensitivities and adjoints have no positions and velocities
 
     @property
     def evaluations(self) -> int:  # type: ignore[override]
@@ -30,14 +31,14 @@ class _Splitting(Method):
 
     def check_state(self, layout: VectorLayout) -> None:
         specs = layout.specs
-        if len(specs) != 2 or specs[0].shape != specs[1].shape:
+        if len(specs) != 2 or specs[0].shape != specs[1].shape or specs[0].dtype.kind != specs[1].dtype.kind:
             raise ArgumentError(
                 "ode.solve: a symplectic step wants y = (positions, velocities), two arrays of one shape, and f that "
                 f"returns (their slopes from the velocities, from the positions); got {len(specs)} arrays: "
                 f"{', '.join(map(str, specs))}."
             )
 
-    def attempt(self, f: Slope, t: Any, y: Any, slope: Any, t_next: Any) -> Attempt:
+    def attempt(self, f: Slope, t: Any, y: Any, slope: Any, t_next: Any, tolerance: Tolerance) -> Attempt:
         end = self.advance(f, t, y, t_next)
         return Attempt(end, slope, end)
 

@@ -11,9 +11,10 @@ from ...arrays.backends import special_namespace_of
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...arrays.value import Value
 from ...errors import DeviceError, DtypeError, GraphError, ShapeError
+from ...settings import modes
 from .. import basis, batching, statics
 from ..dispatch import apply
-from ..elementwise.pointwise import multiply, negative
+from ..elementwise.pointwise import multiply, negative, unrecorded
 from ..families import broadcast_shape, common_device, general
 from ..forms import Expand
 from ..special.incomplete_gamma import gamma_moment
@@ -242,6 +243,11 @@ def refuse_derivatives(*parameters: Any, what: str) -> None:
     """
     if not any(isinstance(p, Value) and p.is_tracked for p in parameters):
         return
+    if what == "measure_valued":
+        raise GraphError(
+            "measure_valued: it has first derivatives by the parameters of the distribution, and a second is asked "
+            "for.\n  pb.distributions.score_function has derivatives of every order."
+        )
     if "." in what:
         raise GraphError(
             f"distributions.{what}: a drawn value is a constant, and the derivative that a parameter carries would be "
@@ -267,7 +273,10 @@ discrete_parameter = general(
 
 
 def held(what: str, p: Any) -> Any:
-    """A parameter of a discrete draw, which carries no derivative; a program that is written here remembers that."""
+    """A parameter of a discrete draw, which carries no derivative; a program that is written here remembers that. Under
+    `no_grad` nothing goes back through a draw, as through any op.
+    """
+    p = p if modes().grad or not isinstance(p, Value) else unrecorded(p)
     refuse_derivatives(p, what=what)
     return apply(discrete_parameter, p, what=what) if isinstance(p, Value) and spec_of(p).inexact else p
 
