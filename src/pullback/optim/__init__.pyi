@@ -25,6 +25,7 @@ from .stateful.constructors import (
 )
 from .stateful.gradient_clipping import clip_grad_norm_ as clip_grad_norm_, clip_grad_value_ as clip_grad_value_
 from .stateful.optimizer import Optimizer as Optimizer
+from .stateful.sparse_adam import SparseAdam as SparseAdam
 from .transformations.averaging import Average as Average, ema as ema, lookahead as lookahead, swa as swa
 from .transformations.clipping import (
     adaptive_clip as adaptive_clip, add_noise as add_noise, centralize as centralize,

@@ -23,6 +23,7 @@ from ..ops.shape.reshaping import astype
 from ..settings import PLAIN, Modes, installed, modes, modes_below_timer, override_modes
 from .cotangents import GradientDelivery, strip_mask
 from .hooks import run_failure_hooks
+from .row_sparse import RowSparse
 from .sweep import Sweep, is_in_running_call, locate_error
 
 _gradient_lock = threading.Lock()
@@ -142,8 +143,13 @@ def _add_old_gradients(before: Sequence[tuple[Tensor, Any]]) -> None:
     with np.errstate(all="ignore"):
         for tensor, old in before:
             new: Any = tensor._grad
-            total = pointwise.add(old.value, new.value)
+            total = pointwise.add(_as_dense(old).value, new.value)
             tensor._grad = wrap(total, new.spec if type(total) is _ndarray else spec_of(total))
+
+
+def _as_dense(gradient: Any) -> Any:
+    """What is in `.grad` as a tensor."""
+    return wrap(gradient.todense(), gradient.spec) if type(gradient) is RowSparse else gradient
 
 
 def _restore(before: Sequence[tuple[Tensor, Tensor | None]]) -> None:
@@ -260,9 +266,14 @@ class _GradientLog:
         """tensor.grad += bar, in owned memory."""
         # two passes may add to one tensor
         with _gradient_lock:
-            old = tensor.grad
+            old: Any = tensor.grad
             self._announce(tensor)
             self._before.append((tensor, old))
+            if type(bar) is RowSparse and not self._create_graph and (old is None or type(old) is RowSparse):
+                own = RowSparse(bar.rows, self._delivery.owned_copy(bar.values), bar.spec)
+                tensor._grad = own if old is None else old.add_rows(own)  # type: ignore[assignment]
+                return
+            old = _as_dense(old)
             total = bar if old is None else pointwise.add(old if self._create_graph else old.value, strip_mask(bar))
             total = self._delivery.owned_copy(total)
             spec = tensor.spec

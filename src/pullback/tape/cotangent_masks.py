@@ -14,6 +14,7 @@ from ..arrays.spec import Spec, make_spec, ones, spec_of
 from ..ops.elementwise import pointwise
 from ..ops.forms import Contract, Convolve
 from ..ops.op import MaskedCotangent, PullRule
+from ..ops.placement import move
 from ..ops.reduce import reductions
 from ..ops.reduce.reductions import any_to, fit_to_spec
 from ..ops.shape.reshaping import astype, broadcast_checked, permute_dims, reshape
@@ -46,7 +47,13 @@ def cotangent_mask(bar: Any) -> Any:
         masks = [None if b is None else cotangent_mask(b) for b in bars]
         whole = any(b is not None and m is None for b, m in zip(bars, masks, strict=True))
         return None if whole else tuple(masks)
-    return broadcast_checked(bar.mask, spec_of(bar.bar).shape) if type(bar) is MaskedCotangent else None
+    return _broadcast_mask(bar) if type(bar) is MaskedCotangent else None
+
+
+def _broadcast_mask(masked: MaskedCotangent) -> Any:
+    """A mask in the shape of its cotangent, and where that lies: one boolean of the host may mask an array of a GPU."""
+    bar = spec_of(masked.bar)
+    return broadcast_checked(move(masked.mask, bar.device), bar.shape)
 
 
 def pull_masked(call: RuleCall, positions: Sequence[int], bar: Any, mask: Any) -> list[Any]:
@@ -63,7 +70,7 @@ def fit_share(share: Any, spec: Spec) -> Any:
     if type(share) is not MaskedCotangent:
         return fit_to_spec(share, spec)
     # summed over broadcast axes, a share is nonzero where any summand is
-    mask = broadcast_checked(share.mask, spec_of(share.bar).shape)
+    mask = _broadcast_mask(share)
     return MaskedCotangent(
         fit_to_spec(share.bar, spec), mask if spec_of(mask).shape == spec.shape else any_to(mask, spec.shape)
     )

@@ -15,6 +15,7 @@ from ..arrays.value import Value
 from ..ops.binding import bind_function
 from ..ops.elementwise import pointwise
 from ..ops.op import MaskedCotangent
+from .row_sparse import RowSparse
 
 
 class ResultCotangents:
@@ -55,7 +56,9 @@ def step_of_part(index: int) -> Callable[..., None]:
 
 
 def strip_mask(bar: Any) -> Any:
-    """A cotangent without its mask."""
+    """A cotangent as an array: without its mask, or with its rows in place."""
+    if type(bar) is RowSparse:
+        return bar.todense()
     return bar.bar if type(bar) is MaskedCotangent else bar
 
 
@@ -66,6 +69,8 @@ def accumulate(held: Any, share: Any) -> Any:
     # a sum of two masked cotangents is zero where both are; with any other it is nonzero anywhere
     if type(held) is MaskedCotangent and type(share) is MaskedCotangent:
         return MaskedCotangent(pointwise.add(held.bar, share.bar), pointwise.logical_or(held.mask, share.mask))
+    if type(held) is RowSparse and type(share) is RowSparse:
+        return held.add_rows(share)
     return pointwise.add(strip_mask(held), strip_mask(share))
 
 
@@ -92,6 +97,8 @@ def arrays_in(value: Any) -> Iterator[Any]:
             waiting.extend(x.parts())
         elif type(x) is MaskedCotangent:
             waiting.extend((x.bar, x.mask))
+        elif type(x) is RowSparse:
+            waiting.extend((x.rows, x.values))
         elif type(x) is ResultCotangents:
             waiting.extend(x.bars)
 

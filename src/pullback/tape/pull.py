@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..arrays.backends import is_array
 from ..arrays.node import Node
 from ..arrays.origin import Trail, register_reader
 from ..arrays.protect import as_immutable
+from ..arrays.scope import current_scope
 from ..arrays.spec import spec_of
 from ..arrays.tensor import wrap
 from ..errors import GraphError
@@ -16,15 +18,20 @@ from ..ops.record import part_node
 from ..ops.saved_values import SavedValue
 from .cotangent_masks import RuleCall, cotangent_mask, fit_share, pull_masked
 from .cotangents import ResultCotangents, strip_mask
+from .row_sparse import row_share
 
 
 def pull(
-    node: Node, bar: Any, wanted: Callable[[Node], bool] | None = None, create_graph: bool = False
+    node: Node,
+    bar: Any,
+    wanted: Callable[[Node], bool] | None = None,
+    create_graph: bool = False,
+    takes_rows: bool = False,
 ) -> tuple[Any, ...]:
     """The shares of a node's parents, each in its parent's shape and dtype; None where there is none.
 
     With `create_graph`, saved values are loaded as tensors on their original graph, so that the result can be
-    differentiated again.
+    differentiated again. With `takes_rows` a leaf may get the rows of its gradient alone.
     """
     kept = node.kept  # read once: another thread's pass over the same graph may release it
     if kept is None:
@@ -39,6 +46,8 @@ def pull(
     out, args = _load_values(node, kept, specs, create_graph)
     mask = cotangent_mask(bar) if rule.carries_masks else None
     whole, bar = bar, _result_bars(bar, node) if type(bar) is ResultCotangents else strip_mask(bar)
+    if takes_rows and rule.op.picks_rows and _is_plain_leaf(node.parents[0]) and is_array(strip_mask(bar)):
+        return (row_share(bar, args[1], specs[0]),)
     if mask is None:
         shares = rule.shares(asked, bar, out, args, specs, static)
     elif rule.op.masked is not None:
@@ -51,6 +60,11 @@ def pull(
         return tuple(shares)
     found = dict(zip(asked, shares, strict=True))
     return tuple(map(found.get, needs))
+
+
+def _is_plain_leaf(node: Node) -> bool:
+    """Whether it is a leaf outside of transforms, which would lower the gradients of theirs at their end."""
+    return node.rule is None and current_scope() is None
 
 
 def _read_pull(trail: Trail, local: Mapping[str, Any]) -> None:

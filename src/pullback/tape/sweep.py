@@ -18,6 +18,7 @@ from ..arrays.tensor import Tensor
 from ..arrays.timing import time_pulls
 from ..errors import ArgumentError
 from ..ops.lazy import lazy_function
+from ..ops.saved_values import SavedValue
 from ..settings import installed, modes, override_modes
 from .cotangents import ResultCotangents, accumulate, strip_mask
 from .hooks import HookRun
@@ -219,6 +220,10 @@ class Sweep:
             for parent, share in zip(node.parents, self.shares(node, bar), strict=True):
                 if share is not None:
                     self.add(parent, share)
+        elif bar is None:
+            for saved in node.kept if type(node.kept) is tuple else ():
+                if isinstance(saved, SavedValue):
+                    saved.pass_over()
 
     def add(self, node: Node, share: Any) -> None:
         """Add a share to the cotangent of a node."""
@@ -268,7 +273,11 @@ class Sweep:
         if self._watched:
             self._instruments.pull_begins(node, bar)
         try:
-            shares = pull(node, bar, None if self.wanted is None else self.wanted.__contains__, bool(self.create_graph))
+            wanted = None if self.wanted is None else self.wanted.__contains__
+            # for `.grad` of leaves; hooks and instruments look at arrays
+            seen = self._watched or self.hooks.entries
+            takes_rows = self.targets is None and not self.create_graph and not seen
+            shares = pull(node, bar, wanted, bool(self.create_graph), takes_rows)
         except Exception as error:
             raise locate_error(error, node)  # noqa: B904 - it is the same error
         if not self.retain:
@@ -296,7 +305,8 @@ def _specialize(rule: Any, kind: int) -> Any:
 
 def _generate(call: NodeCall | PlannedCall) -> Any:
     """The step of a planned call, once it was missed a few times: to make one costs as much as a hundred visits."""
-    if type(call) is not PlannedCall:
+    # a share that is rows alone is no array, which generated code would add up
+    if type(call) is not PlannedCall or call.rule.op.picks_rows:
         return None
     call.uses += 1
     if call.uses > _VISITS_BEFORE_STEP:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...arrays.tensor import Tensor
+from ...arrays.spec import spec_of
+from ...arrays.tensor import Tensor, wrap
 from ...arrays.trees import flatten
 from ...errors import ArgumentError, GraphError
 from ...ops import linalg
@@ -16,6 +17,8 @@ from ...ops.reduce import reductions
 from ...ops.shape.arrange import stack
 from ...ops.shape.reshaping import astype, reshape
 from ...settings import no_grad
+from ...tape.row_sparse import RowSparse
+from .parameter_groups import untracked_value
 
 #: Added to the norm, as PyTorch does, so that a norm of zero divides.
 _EPS = 1e-6
@@ -23,7 +26,7 @@ _EPS = 1e-6
 
 @cast_whole("promote")
 def clip_grad_norm_(
-    parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
+    parameters: Any, max_norm: float, norm_type: Any = 2.0, error_if_nonfinite: bool = False
 ) -> Tensor:  # fmt: skip
     """Scale the gradients of these parameters so that their norm, all of them taken as one vector, is at most
     `max_norm`; the norm that they had is returned. `parameters` are tensors, a module, or a tree of tensors; those
@@ -37,17 +40,19 @@ def clip_grad_norm_(
     >>> w.grad.numpy().round(4)
     array([0.6, 0.8])
     """
+    norm_type = math.inf if norm_type == "inf" else norm_type  # as PyTorch spells it too
     if not max_norm > 0 or not norm_type > 0:
         raise ArgumentError(f"clip_grad_norm_: max_norm and norm_type are positive, got {max_norm} and {norm_type}.")
     tensors = _with_gradients(parameters, "clip_grad_norm_")
     with no_grad():
-        norms = [linalg.vector_norm(reshape(p.grad, (-1,)), ord=norm_type) for p in tensors]
+        numbers = [_take_numbers(p) for p in tensors]
+        norms = [linalg.vector_norm(reshape(g, (-1,)), ord=norm_type) for g in numbers]
         total = linalg.vector_norm(stack([astype(n, norms[0].dtype) for n in norms]), ord=norm_type)
         if error_if_nonfinite and not math.isfinite(total.item()):
             raise GraphError(f"clip_grad_norm_: the norm of the gradients is {total.item()}.")
         factor = pointwise.minimum(max_norm / (total + _EPS), 1.0)
-        for p in tensors:
-            p.grad = p.grad * astype(factor, reductions.sum(pointwise.abs(p.grad)).dtype)
+        for p, g in zip(tensors, numbers, strict=True):
+            _put_numbers(p, g * astype(factor, reductions.sum(pointwise.abs(g)).dtype))
     found: Tensor = total
     return found
 
@@ -65,7 +70,21 @@ def clip_grad_value_(parameters: Any, clip_value: float) -> None:
     """
     with no_grad():
         for p in _with_gradients(parameters, "clip_grad_value_"):
-            p.grad = clip(p.grad, -clip_value, clip_value)
+            _put_numbers(p, clip(_take_numbers(p), -clip_value, clip_value))
+
+
+def _take_numbers(p: Tensor) -> Any:
+    """The numbers of a gradient; of a row-sparse one those of its rows, each of which is listed once from now on."""
+    gradient: Any = p.grad
+    if type(gradient) is not RowSparse:
+        return gradient
+    p.grad = gradient = gradient.coalesce()
+    return wrap(gradient.values, spec_of(gradient.values))
+
+
+def _put_numbers(p: Tensor, numbers: Tensor) -> None:
+    gradient: Any = p.grad
+    p.grad = gradient.with_values(untracked_value(numbers)) if type(gradient) is RowSparse else numbers
 
 
 def _with_gradients(parameters: Any, what: str) -> list[Any]:

@@ -18,11 +18,11 @@ from ...arrays.trees import flatten, unflatten
 from ...arrays.value import Value
 from ...compile.cpu.rows import CHUNK, NotRowsError, RowCode, compile_rows, is_fold, is_same_for_rows
 from ...compile.cpu.target import cpu_target
-from ...compile.stage.fingerprint import fingerprint
 from ...ops.dispatch import as_value
 from ...ops.elementwise import pointwise
 from ...ops.lazy import lazy_function
 from ...program.constants import Constants
+from ...program.fingerprint import fingerprint
 from ...program.ir import Program, Symbol
 from ...program.passes import optimize
 from ...program.stage import stage

@@ -16,6 +16,7 @@ from ...ops.concrete import is_concrete
 from ...ops.placement import move
 from ...public_names import explain_missing_attributes
 from ...settings import enable_grad, looks_at_values, modes, override_modes, uses_native_code
+from ...tape.row_sparse import RowSparse
 from ..leaves import keep_autocast
 from ..rule import Rule
 from .parameter_groups import ParameterGroup, make_groups, untracked_value
@@ -168,7 +169,7 @@ class Optimizer:
         missing = [n for n, p in self._named_parameters() if given.get(id(p)) is None and p.requires_grad]
         if missing:
             raise ArgumentError(f"apply_gradients: no gradient for {', '.join(missing)}.")
-        self._apply([[_gradient_value(given.get(id(p))) for p in group.tensors] for group in self.groups], extra)
+        self._apply([[gradient_value(given.get(id(p))) for p in group.tensors] for group in self.groups], extra)
 
     def _gradients(self, group: ParameterGroup) -> list[Any]:
         """The gradients of a group's parameters, None for those that are frozen."""
@@ -180,7 +181,7 @@ class Optimizer:
                 f"reached {'them' if len(missing) > 1 else 'it'}.\n"
                 "  Call backward first; leave what the loss does not depend on out of the optimizer."
             )
-        return [_gradient_value(p.grad) for p in group.tensors]
+        return [gradient_value(p.grad) for p in group.tensors]
 
     def _apply(self, grads: Sequence[list[Any]] | None, extra: Mapping[str, Any], accept: Any = None) -> None:
         """Step by given gradients, or by those of the parameters; where `accept` holds, if it is given. All groups are
@@ -277,7 +278,10 @@ def _refuse_repeated(groups: Sequence[ParameterGroup]) -> None:
             seen[id(p)] = name
 
 
-def _gradient_value(gradient: Any) -> Any:
+def gradient_value(gradient: Any) -> Any:
+    """The dense numbers of a gradient."""
+    if type(gradient) is RowSparse:  # rules of all parameters step by every row
+        return gradient.todense()
     return None if gradient is None else untracked_value(gradient)
 
 

@@ -8,6 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
+from ...arrays.node import depends_on_running_call
 from ...arrays.spec import spec_of, zeros
 from ...arrays.tensor import Tensor, wrap
 from ...arrays.trees import flatten, leaf_paths, map_tree, unflatten
@@ -171,6 +172,13 @@ class ParameterGroup:
         if isinstance(self.rule_factory, Rule):
             return self.rule_factory
         if self._cached_rule is None or any(self.settings.get(n) is not v for n, v in self._cached_rule[0].items()):
+            for name, x in self.settings.items():
+                if isinstance(x, Tensor) and x.node is not None and depends_on_running_call(x.node):
+                    raise GraphError(
+                        f"optimizer: the setting {name} has a derivative that a running grad or vjp asks for; steps "
+                        f"in place record none.\n  Use the rule as a function, pb.optim.sgd(lr) and the like, or "
+                        f"{name}.detach()."
+                    )
             rule = self.rule_factory(**self.settings)
             if not isinstance(rule, Rule):
                 raise ArgumentError(f"optimizer: {self.rule_factory!r} returned a {type(rule).__name__}, not a rule.")

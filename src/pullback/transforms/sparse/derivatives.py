@@ -14,6 +14,7 @@ from ...arrays.spec import make_spec, spec_of
 from ...arrays.trees import LEAF, flatten
 from ...errors import ArgumentError, DtypeError
 from ...ops.replay.rehearsal import dry_run
+from ...ops.user_calls import call_function
 from ..boundary import as_array_leaf
 from ..reverse import grad
 from .coloring import ColoringMethod, color_hessian, color_jacobian
@@ -123,7 +124,7 @@ def _color_pattern(pattern: Matrix, derivative: DerivativeKind, coloring: Colori
 
 
 def _evaluate(f: Function, x: Any, what: str) -> Any:
-    leaves, structure = flatten(f(x))
+    leaves, structure = flatten(call_function(f, (x,), {}))
     if structure is not LEAF:
         raise ArgumentError(f"{what}: the function returned a tree of {len(leaves)} arrays, wanted one array.")
     return as_array_leaf(leaves[0], what)

@@ -22,6 +22,7 @@ from ...arrays.value import Value
 from ...errors import ArgumentError, ConversionError, GraphError
 from ...ops.dispatch import apply
 from ...ops.op import Op
+from ...ops.user_calls import call_function
 from ..boundary import as_array_leaf, as_differentiable, unwrap_to_level
 from .op_call import OpCall
 from .op_pattern import patterns_of
@@ -149,7 +150,7 @@ def trace_pattern(f: Callable[[Any], Any], x: Any, local: bool, what: str) -> tu
     count = spec_of(x).size
     with scope:
         # At first each input depends on itself alone: the identity.
-        out, structure = flatten(f(TracedValue(x, identity(count, bool, "csr"), scope, tracing)))
+        out, structure = flatten(call_function(f, (TracedValue(x, identity(count, bool, "csr"), scope, tracing),), {}))
         if structure is not LEAF:
             raise ArgumentError(f"{what}: the function returned a tree of {len(out)} arrays, wanted one array.")
         result = unwrap_to_level(as_array_leaf(out[0], what), scope)

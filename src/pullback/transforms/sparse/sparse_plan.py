@@ -82,13 +82,13 @@ class SparsePlan:
     @cached_property
     def _directions(self) -> tuple[Any, Any]:
         """The directions of the products, columns' and rows', and among them, last, the one of the check."""
-        forward = _color_indicators(self.colors.columns, self.colors.column_count)
-        back = _color_indicators(self.colors.rows, self.colors.row_count)
+        forward = color_indicators(self.colors.columns, self.colors.column_count)
+        back = color_indicators(self.colors.rows, self.colors.row_count)
         # The check joins a batch that runs anyway.
         if len(forward) or not len(back):
-            forward = np.vstack((forward, _check_direction(forward.shape[1])))
+            forward = np.vstack((forward, check_direction(forward.shape[1])))
         else:
-            back = np.vstack((back, _check_direction(back.shape[1])))
+            back = np.vstack((back, check_direction(back.shape[1])))
         xp = namespace_on(self.spec.device)
         return (
             xp.asarray(forward.reshape(len(forward), *self.spec.shape), self.spec.dtype),
@@ -129,9 +129,9 @@ class SparsePlan:
         matrix = csr_matrix(entries, shape=pattern.shape)
         # One product more than there are groups: the last is the check.
         if len(shown) > columns:
-            return matrix, _find_wrong_rows(matrix, to_host(forward[-1]).reshape(-1), shown[-1], self.precision)
+            return matrix, find_wrong_rows(matrix, to_host(forward[-1]).reshape(-1), shown[-1], self.precision)
         if len(seen) > rows:
-            return matrix, _find_wrong_rows(matrix.T.tocsr(), to_host(back[-1]).reshape(-1), seen[-1], self.precision)
+            return matrix, find_wrong_rows(matrix.T.tocsr(), to_host(back[-1]).reshape(-1), seen[-1], self.precision)
         return matrix, np.zeros(0, np.intp)
 
     def _check_point(self, x: Any) -> Any:
@@ -258,12 +258,12 @@ class SparsePlan:
         return f"{self.products} products with the Jacobian{': ' * bool(sides)}{', '.join(sides)}"
 
 
-def _color_indicators(colors: Any, count: int) -> Any:
+def color_indicators(colors: Any, count: int) -> Any:
     """For each color, ones where it is."""
     return (colors == np.arange(count)[:, None]).astype(np.float64)
 
 
-def _check_direction(size: int) -> Any:
+def check_direction(size: int) -> Any:
     """A generic direction, the same at every run; away from zero, so that no column is missed."""
     # A fixed seed: a plan must not depend on, or disturb, the user's random numbers.
     rng = np.random.default_rng(20)
@@ -276,7 +276,7 @@ def _numbers_of(value: Any) -> Any:
     return to_host(untracked_array(value, "plan", "f uses", tracked, advice))
 
 
-def _find_wrong_rows(matrix: Matrix, direction: Any, product: Any, precision: float) -> Any:
+def find_wrong_rows(matrix: Matrix, direction: Any, product: Any, precision: float) -> Any:
     """The rows in which the matrix did not make the product. (J - M) v = 0 at a direction picked before J was known
     means J = M, up to rounding; there is room for that by row, and by the size of the whole.
     """
