@@ -79,9 +79,23 @@ def minima() -> Curves:
         "BFGS()": implicit.BFGS(),
         "LBFGS(memory=5)": implicit.LBFGS(5),
         "Newton()": implicit.Newton(),
+        "Dogleg()": implicit.Dogleg(),
     }
     squares = {"GaussNewton()": implicit.GaussNewton(), "LevenbergMarquardt()": implicit.LevenbergMarquardt()}
     return histories(pose, solvers) | histories(pose_squares, squares)
+
+
+def constrained() -> Curves:
+    rng = np.random.default_rng(3)
+    L, G, q = rng.normal(size=(20, 20)), rng.normal(size=(30, 20)), rng.normal(size=20)
+    P, h = L @ L.T / 20, rng.uniform(0.1, 1.0, size=30)
+
+    def pose(**options):
+        limits = [implicit.AtMost(G, h)]
+        return implicit.solve.argmin(lambda x: 0.5 * x @ P @ x + q @ x, np.zeros(20), constraints=limits, **options)
+
+    solvers = {"InteriorPoint()": implicit.InteriorPoint(), "PredictorCorrector()": implicit.PredictorCorrector()}
+    return histories(pose, solvers)
 
 
 def systems() -> Curves:
@@ -99,6 +113,7 @@ def systems() -> Curves:
         "LSMR()": implicit.LSMR(),
         "Dense()": implicit.Dense(),
         "Sparse()": implicit.Sparse(),
+        "Structured()": implicit.Structured(),
     }
     curves: Curves = {}
     for name, method in methods.items():
@@ -107,7 +122,10 @@ def systems() -> Curves:
         def watch(step, state, method=method, curve=curve):
             curve.append(float(np.linalg.norm(b - A @ method.value(state)) / np.linalg.norm(b)))
 
-        run_method(method, LinearSystem(lambda v: pb.matmul(A, v), 60, b.dtype, 1e-12), b, 60, watch)
+        system = LinearSystem(lambda v: pb.matmul(A, v), 60, b.dtype, 1e-12)
+        if name == "Structured()":  # one block, of all rows
+            system.precondition = implicit.BlockDiagonal([A]).solve_directly
+        run_method(method, system, b, 60, watch)
     return curves
 
 
@@ -153,6 +171,7 @@ FIGURES = {
     "fixed-points": ("Norm of f(x) - x after each step", fixed_points),
     "roots": ("Norm of F after each step", roots),
     "minima": ("Norm of the gradient after each step", minima),
+    "constrained": ("Residual of the conditions of the optimum after each step", constrained),
     "systems": ("Residual of A x = b, relative, after each step", systems),
 }
 

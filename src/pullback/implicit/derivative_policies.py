@@ -10,8 +10,8 @@ from ..arrays.trees import unflatten
 from ..checkpoint.loops.checkpoint_loop import checkpoint_loop
 from ..errors import ArgumentError
 from ..ops.elementwise import pointwise
+from .constrained.active_set import WeaklyActive
 from .equation.problem import Problem
-from .linear.methods import Auto
 from .option_checks import check_method, check_positive_count, check_relative_tolerance, check_share
 from .solve_report import Report, Solution
 from .vector_layout import VectorLayout
@@ -33,6 +33,10 @@ class Implicit(DerivativePolicy):
     `adjoint` solves the linear system, `tol` is that of its residual relative to the right side, below 1. Without one,
     it is that of the equation, but at most 1e-6 (1e-4 in single precision).
 
+    Of a minimum with constraints, `weakly_active` says what becomes of those that are active with a multiplier of zero:
+    there are two one-sided derivatives then, that where such a constraint stays "active" and that where it is
+    "inactive". By default, "raise", asking for a derivative is a `DegenerateError`.
+
     >>> import numpy as np, pullback as pb
     >>> policy = pb.implicit.Implicit(adjoint=pb.implicit.GMRES(), tol=1e-12)
     >>> slope = pb.grad(lambda b: pb.fixed_point(lambda x, b: 0.99 * x + b, 0.0, b, derivative=policy))(1.0)
@@ -42,15 +46,20 @@ class Implicit(DerivativePolicy):
 
     adjoint: Any = None
     tol: float | None = None
+    weakly_active: WeaklyActive = "raise"
 
     def __post_init__(self) -> None:
+        if self.weakly_active not in ("raise", "active", "inactive"):
+            raise ArgumentError(
+                f'Implicit: weakly_active is "raise", "active" or "inactive", got {self.weakly_active!r}.'
+            )
         if self.adjoint is not None:
             check_method(self.adjoint, "Implicit: adjoint", "GMRES()")
         if self.tol is not None:
             check_relative_tolerance(self.tol, "Implicit: tol")
 
     def solve(self, problem: Problem) -> Solution:
-        return problem.solve(self.adjoint or Auto(), self.tol)
+        return problem.solve(self.adjoint, self.tol)
 
 
 @final

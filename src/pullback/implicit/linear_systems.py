@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,19 +11,22 @@ import numpy as np
 from ..arrays.argument_checks import check_functions
 from ..arrays.backends import is_array
 from ..arrays.spec import is_real_float, spec_of, zeros
+from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
 from ..errors import DtypeError, ShapeError
 from ..ops.contract.matrix_products import matmul
 from ..ops.dispatch import as_value, shape
 from ..ops.fusion import cast_whole
 from ..ops.shape.reshaping import astype
-from ..transforms.custom.custom_op import CustomOp, custom_op
+from ..ops.user_calls import call_function
+from ..transforms.boundary import as_array_leaf
 from ..transforms.linear_functions import refuse_offset
 from ..transforms.stage import stage_with_captures
-from ..transforms.vectorize import vmap
-from .linear.methods import Auto
+from ..transforms.vectorize import solve_apart, vmap
+from .linear.methods import Auto, Structured
 from .linear.operator import LinearOperator, solve_operator
 from .option_checks import check_method, check_positive_count, check_relative_tolerance, default_tolerance
+from .structured.operator import StructuredOperator
 from .vector_layout import VectorLayout
 
 
@@ -39,8 +43,9 @@ def linear_solve(
     preconditioner: Callable[[Any], Any] | None = None,
 ) -> Any:
     """x with A x = b, differentiable in A and b to any order. A is a square array (b then a vector, or a matrix whose
-    columns are right sides), a SciPy sparse matrix, or a function that multiplies a tree like b by the matrix; what a
-    function closes over is differentiated too.
+    columns are right sides), a matrix with structure (`pb.implicit.Diagonal`, `Banded`, `Kronecker`, ...), a sparse
+    matrix (of SciPy or `pb.sparse`), or a function that multiplies a tree like b by the matrix; what a function closes
+    over is differentiated too.
 
     `tol` is that of |b - A x| relative to |b|, which is recomputed: if it is missed, `ConvergenceError` is raised, so a
     singular or inconsistent system never has a solution. `symmetric` and `definite` let faster methods be chosen.
@@ -52,7 +57,8 @@ def linear_solve(
     >>> np.round(pb.linear_solve(lambda v: A @ v, np.array([3.0, 4.0])), 6)
     array([1., 1.])
     """
-    method = Auto() if method is None else check_method(method, "linear_solve: method", "GMRES()")
+    default = Structured() if isinstance(A, StructuredOperator) else Auto()
+    method = default if method is None else check_method(method, "linear_solve: method", "GMRES()")
     if preconditioner is not None:
         check_functions("linear_solve: preconditioner", preconditioner)
     known = {"symmetric": symmetric or definite, "definite": definite, "precondition": preconditioner}
@@ -63,8 +69,10 @@ def linear_solve(
             "linear_solve", known,
         )  # fmt: skip
 
+    if isinstance(A, StructuredOperator):
+        return _solve_with_structure(A, as_value(b), operator)
     if _is_sparse(A):
-        A = _sparse_product(A)
+        A = _product_with(A)
     if callable(A):
         return _solve_with_function(A, b, operator)
     return _solve_with_matrix(as_value(A), as_value(b), operator)
@@ -91,12 +99,36 @@ def _solve_with_matrix(A: Any, b: Any, operator: Callable[..., LinearOperator]) 
     return solve_operator(made, b, A)
 
 
+def _solve_with_structure(A: StructuredOperator, b: Any, operator: Callable[..., LinearOperator]) -> Any:
+    """The parts of A are the parameters of the system."""
+    if shape(b)[:1] != (A.size,) or len(shape(b)) > 2:
+        raise ShapeError(f"linear_solve: {type(A).__name__} has {A.size} rows and b the shape {shape(b)}.")
+    leaves, structure = flatten(A)
+    leaves = [as_array_leaf(x, "linear_solve") for x in leaves]
+    dtype = np.result_type(spec_of(b).dtype, *(spec_of(x).dtype for x in leaves), np.float32)
+    if not all(is_real_float(spec_of(x).dtype) or spec_of(x).dtype.kind in "biu" for x in (b, *leaves)):
+        raise DtypeError(
+            "linear_solve: A and b are real numbers.\n  Of a complex system, solve for real and imaginary part."
+        )
+    b, leaves = astype(b, dtype), [astype(x, dtype) for x in leaves]
+
+    def solve_directly(is_transposed: bool, v: Any, *parts: Any) -> Any:
+        matrix = unflatten(structure, parts)
+        return (matrix.T if is_transposed else matrix).solve_directly(v)
+
+    made = replace(operator(lambda v, *p: unflatten(structure, p).multiply(v), dtype), solve_directly=solve_directly)
+    if len(shape(b)) == 2:
+        return vmap(lambda column: solve_operator(made, column, *leaves), 1, 1)(b)
+    return solve_operator(made, b, *leaves)
+
+
 def _solve_with_function(multiply: Callable[[Any], Any], b: Any, operator: Callable[..., LinearOperator]) -> Any:
     layout, leaves = VectorLayout.from_tree(b, "linear_solve")
     right = layout.join_leaves(leaves)
 
     def on_vectors(v: Any) -> Any:
-        return layout.to_vector(multiply(layout.to_tree(v)), "linear_solve")
+        with solve_apart("linear_solve"):
+            return layout.to_vector(call_function(multiply, (layout.to_tree(v),), {}), "linear_solve")
 
     refuse_offset(on_vectors(zeros(spec_of(right))), "linear_solve")  # 2 v + 1 is no product with a matrix
     function, found, _ = stage_with_captures(on_vectors, right) or (on_vectors, [], False)
@@ -107,25 +139,11 @@ def _is_sparse(A: Any) -> bool:
     return not isinstance(A, Value) and not is_array(A) and hasattr(A, "tocsr")
 
 
-def _sparse_product(A: Any) -> CustomOp:
-    """v -> A v for a SciPy matrix, whose entries are constants."""
+def _product_with(A: Any) -> Callable[[Any], Any]:
+    """v -> A v for a sparse matrix."""
     if A.shape[0] != A.shape[1]:
         raise ShapeError(f"linear_solve: the matrix has shape {A.shape}, wanted a square one.")
-    forth, back = A.tocsr(), A.T.tocsr()
-
-    @custom_op
-    def product(v: Any) -> Any:
-        return forth @ v
-
-    @custom_op
-    def transposed_product(v: Any) -> Any:
-        return back @ v
-
-    product.def_vjp(lambda bar: transposed_product(bar))
-    transposed_product.def_vjp(lambda bar: product(bar))
-    for op in (product, transposed_product):
-        op.def_spec(lambda v: v)
-    return product
+    return lambda v: A @ v
 
 
 def _parse_tolerance(tol: float | None, dtype: Any) -> float:

@@ -15,11 +15,15 @@ from ..ops.fusion import cast_whole
 from ..ops.reduce import reductions
 from ..transforms.boundary import as_array_leaf
 from ..transforms.reverse import grad, vjp
+from .constrained.minimum import solve_program
+from .constrained.program import ConstrainedProgram, check_bounds, check_constraints
+from .constrained.quadratic import solve_qp
 from .derivative_policies import DerivativePolicy, Implicit
-from .equation.problem import Problem, SolveOptions
+from .equation.problem import Problem, SolveOptions, detach
 from .solve_report import Solution
 from .solvers.descent_methods import BFGS, LBFGS
 from .solvers.fixed_point_methods import Accelerated
+from .solvers.interior_point import InteriorPoint
 from .solvers.least_squares_methods import LevenbergMarquardt
 from .solvers.root_methods import Newton, NewtonKrylov
 from .vector_layout import VectorLayout
@@ -77,10 +81,17 @@ def argmin(
     *params: Any,
     axis: int | None = None,
     keepdims: bool = False,
+    bounds: Any = None,
+    constraints: Any = (),
     **options: Unpack[SolveKeywords],
 ) -> Any:
     """Of a function, x at which the scalar f(x, *params) is least, near x0: where its gradient is zero. See
     `fixed_point` for what the rest means.
+
+    `bounds` is a pair (lower, upper), each a number, a tree like x, or None, and `constraints` a list of
+    `pb.implicit.Equal(g, value)`, `AtLeast(g, bound)`, `AtMost(g, bound)` and `NormAtMost(g, bound)`. Bounds, values
+    and all that constraints close over are differentiated too. A solution whose active constraints are about to change
+    has no derivative, see `Implicit(weakly_active=...)`.
 
     Of an array, the index of its minimum along an axis, or in the flattened array, as the array API has it.
 
@@ -93,7 +104,7 @@ def argmin(
     """
     if not callable(f):
         return reductions.argmin(f, x0 if axis is None else axis, keepdims=keepdims)
-    return solve_equation(_ARGMIN, True, f, x0, *params, **options).value
+    return _solve_minimum(True, f, x0, *params, bounds=bounds, constraints=constraints, **options).value
 
 
 def least_squares(residual: Function, x0: Any, *params: Any, **options: Unpack[SolveKeywords]) -> Any:
@@ -105,6 +116,28 @@ def least_squares(residual: Function, x0: Any, *params: Any, **options: Unpack[S
     array([1., 2.])
     """
     return solve_equation(_LEAST_SQUARES, True, residual, x0, *params, **options).value
+
+
+def _solve_minimum(
+    strict: bool, f: Function, x0: Any, *params: Any, bounds: Any = None, constraints: Any = (), **options: Any
+) -> Solution:
+    limits, rows = check_bounds("argmin", bounds), check_constraints("argmin", constraints)
+    if limits[0] is None and limits[1] is None and not rows:
+        return solve_equation(_ARGMIN, strict, f, x0, *params, **options)
+    return solve_constrained(strict, f, x0, *params, bounds=limits, constraints=rows, **options)
+
+
+@cast_whole("high")
+def solve_constrained(
+    strict: bool, f: Function, x0: Any, *params: Any, bounds: Any, constraints: Any, **options: Any
+) -> Solution:
+    chosen, policy = _parse_options("argmin", f, strict, options)
+    layout, leaves = VectorLayout.from_tree(x0, "argmin")
+    program = ConstrainedProgram("argmin", f, layout, bounds, constraints)
+    if chosen.solver is None or isinstance(chosen.solver, InteriorPoint):
+        x0 = layout.to_tree(program.find_start(layout.join_leaves([detach(x) for x in leaves]), params))
+        leaves = flatten(x0)[0]
+    return solve_program(program, leaves, x0, params, chosen, policy, InteriorPoint())
 
 
 class _ProblemKind(NamedTuple):
@@ -120,18 +153,23 @@ class _ProblemKind(NamedTuple):
 
 @cast_whole("high")
 def solve_equation(kind: _ProblemKind, strict: bool, f: Function, x0: Any, *params: Any, **options: Any) -> Solution:
-    if unknown := options.keys() - SolveKeywords.__optional_keys__:
-        raise ArgumentTypeError(f"{kind.what}: unknown option {', '.join(sorted(unknown))}.")
-    chosen = SolveOptions(**options, strict=strict)
-    check_functions(kind.what, f)
-    if chosen.callback is not None:
-        check_functions(f"{kind.what}: callback", chosen.callback)
-    policy = Implicit() if chosen.derivative is None else chosen.derivative
-    if not isinstance(policy, DerivativePolicy):
-        raise ArgumentError(f"{kind.what}: derivative must be pb.implicit.Implicit(...), got {policy!r}.")
+    chosen, policy = _parse_options(kind.what, f, strict, options)
     return policy.solve(
         Problem(kind.what, kind.pose(f), x0, params, chosen, kind.choose_method, kind.symmetric, kind is _FIXED_POINT)
     )
+
+
+def _parse_options(what: str, f: Any, strict: bool, options: dict[str, Any]) -> tuple[SolveOptions, DerivativePolicy]:
+    if unknown := options.keys() - SolveKeywords.__optional_keys__:
+        raise ArgumentTypeError(f"{what}: unknown option {', '.join(sorted(unknown))}.")
+    chosen = SolveOptions(**options, strict=strict)
+    check_functions(what, f)
+    if chosen.callback is not None:
+        check_functions(f"{what}: callback", chosen.callback)
+    policy = Implicit() if chosen.derivative is None else chosen.derivative
+    if not isinstance(policy, DerivativePolicy):
+        raise ArgumentError(f"{what}: derivative must be pb.implicit.Implicit(...), got {policy!r}.")
+    return chosen, policy
 
 
 def _pose_equation(what: str, f: Function) -> dict[str, Function]:
@@ -187,5 +225,6 @@ class solve:
 
     fixed_point = staticmethod(functools.partial(solve_equation, _FIXED_POINT, False))
     root = staticmethod(functools.partial(solve_equation, _ROOT, False))
-    argmin = staticmethod(functools.partial(solve_equation, _ARGMIN, False))
+    argmin = staticmethod(functools.partial(_solve_minimum, False))
+    qp = staticmethod(solve_qp)
     least_squares = staticmethod(functools.partial(solve_equation, _LEAST_SQUARES, False))

@@ -72,7 +72,11 @@ class Report:
 
 @dataclass(frozen=True)
 class Solution:
-    """What the forms that do not raise return: the value as far as it got, and the report."""
+    """What the forms that do not raise return: the value as far as it got, and the report. A minimum with constraints
+    has `multipliers` too, by the name of the constraint: by how much the minimum would fall if it were relaxed. They
+    are differentiable like the value.
+    """
 
     value: Any
     report: Report
+    multipliers: Any = None

@@ -40,7 +40,7 @@ class EagerAdjoint:
         floats = [i for i, q in enumerate(p) if spec_of(q).inexact]
         variables = [self._x, *(p[i] for i in floats)]
         function = restrict_arguments(
-            equation.fixed_point_map or equation.function, (self._x, *p), [0, *(i + 1 for i in floats)]
+            equation.fixed_point_map or equation.tangent_function, (self._x, *p), [0, *(i + 1 for i in floats)]
         )
         if equation.scalar and len(variables) <= _MAX_SCALAR_VARIABLES and all(v.size == 1 for v in variables):
             shares = self._divide_by_slope(*(_slope_along(function, variables, i) for i in range(len(variables))))
@@ -70,7 +70,7 @@ class EagerAdjoint:
         is_map = self._equation.fixed_point_map is not None
         product = (lambda v: pointwise.subtract(v, program(v))) if is_map else program
         right = self._bar if is_map else pointwise.negative(self._bar)
-        return operator.solve_with(product, lambda v: operator.multiply(v, self._x, *self._p), right)
+        return operator.solve_with(product, lambda v: operator.multiply(v, self._x, *self._p), right, self._x, *self._p)
 
     def _divide_by_slope(self, slope: Any, *along: Any) -> list[Any]:
         """With one unknown, y is a quotient: the slope along it divides those along the parameters."""

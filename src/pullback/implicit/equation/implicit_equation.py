@@ -15,7 +15,7 @@ from ...ops.elementwise import pointwise
 from ...ops.shape.reshaping import expand_dims, squeeze
 from ...transforms.forward import jvp
 from ...transforms.reverse import vjp
-from ..linear.methods import Auto, Neumann
+from ..linear.methods import Auto, Neumann, Structured
 from ..linear.operator import LinearOperator, SolutionCache, pull_parameters, solve_operator, vmap_over
 from ..solve_report import Report
 from ..solvers.method_loop import largest_over_batches
@@ -31,6 +31,10 @@ class ImplicitEquation:
     `batches` lists for each batch around it the axes of (start, *parameters). A fixed point has the map itself in
     `fixed_point_map`: F(x, *p) = fixed_point_map(x, *p) - x. With `is_default_method` the caller named no method, with
     `scalar` the unknown is a scalar; methods are given a vector all the same.
+
+    Where F has a corner at a solution, `differentiated` is a function with the same value whose derivatives count, and
+    `explain(x, *p)` says why a linear system with them has no solution. A minimum with constraints has a `program`, and
+    `solve_directly(is_transposed, v, x, *p)` solves its linear systems by their structure, for the method `Structured`.
     """
 
     function: Callable[..., Any]
@@ -40,7 +44,7 @@ class ImplicitEquation:
     adjoint_tolerance: float
     max_steps: int
     what: str
-    report: Report
+    report: Report = field(compare=False)
     strict: bool = True
     watch: Callable[[int, Any], None] | None = None
     known: dict[str, Any] = field(default_factory=dict)
@@ -49,8 +53,21 @@ class ImplicitEquation:
     is_default_method: bool = False
     scalar: bool = False
     size: int = 0
-    memory: SolutionCache = field(default_factory=SolutionCache)
+    memory: SolutionCache = field(default_factory=SolutionCache, compare=False)
     batches: tuple[tuple[int | None, ...], ...] = ()
+    program: Any = None
+    differentiated: Callable[..., Any] | None = None
+    explain: Callable[..., str] | None = None
+    solve_directly: Callable[..., Any] | None = None
+
+    @property
+    def tangent_function(self) -> Callable[..., Any]:
+        """F, as it is differentiated at a solution."""
+        return self.differentiated or self.function
+
+    def tangent_residual(self, x: Any, *p: Any) -> Any:
+        """The same, batched over all batches around the equation."""
+        return vmap_over(self.tangent_function, [(0, *axes[1:]) for axes in self.batches])(x, *p)
 
     def residual(self, x: Any, *p: Any) -> Any:
         """F, batched over all batches around the equation."""
@@ -82,18 +99,18 @@ class ImplicitEquation:
     def pull(self, bar: Any, x: Any, p: Sequence[Any]) -> list[Any]:
         """The cotangents of parameters at a root, None for those that cannot be differentiated."""
         y = self.to_unknown(solve_operator(self.operator().transpose(), self._as_right_side(bar), x, *p))
-        return pull_parameters(self.residual, x, p, pointwise.negative(y))
+        return pull_parameters(self.tangent_residual, x, p, pointwise.negative(y))
 
     def push(self, tangents: Sequence[Any], x: Any, p: Sequence[Any]) -> Any:
         """The tangent of a root along those of its parameters."""
-        _, moved = jvp(lambda *q: self.residual(x, *q), tuple(p), tuple(tangents))
+        _, moved = jvp(lambda *q: self.tangent_residual(x, *q), tuple(p), tuple(tangents))
         return self.to_unknown(solve_operator(self.operator(), self._as_right_side(pointwise.negative(moved)), x, *p))
 
     def operator(self) -> LinearOperator:
         """The Jacobian F_x as a matrix that depends on (x, *p). For a fixed point it is -F_x = I - J, near the
         identity, which some methods need; `_as_right_side` turns right sides alike.
         """
-        function = self.function
+        function = self.tangent_function
 
         def multiply(v: Any, x: Any, *p: Any) -> Any:
             return self._as_right_side(jvp(lambda y: function(y, *p), (x,), (self.to_unknown(v),))[1])
@@ -106,11 +123,13 @@ class ImplicitEquation:
             back = transposed_at(*xp) if is_transposed else lambda v: transposed_at(*xp)(v)
             return lambda v: multiply(v, *xp), back
 
+        adjoint = self._choose_adjoint()
         inner = LinearOperator(
-            multiply, self._choose_adjoint(), self.adjoint_tolerance, self.max_steps, f"{self.what}: the derivative",
+            multiply, adjoint, self.adjoint_tolerance, self.max_steps, f"{self.what}: the derivative",
             self.known | ({} if self.fixed_point_map is None else {"series": Neumann()}),
             reports=_LatestReport(self.report), strict=self.strict, prepare=prepare,
-            memory=None if self.batches or self.scalar else self.memory,
+            memory=None if self.batches or self.scalar else self.memory, explain=self.explain,
+            solve_directly=self.solve_directly if isinstance(adjoint, Structured) else None,
         )  # fmt: skip
         for axes in self.batches:
             inner = inner.batch((0, 0, *axes[1:]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,12 @@ from ...arrays.trees import flatten, unflatten
 from ...arrays.value import Value
 from ...errors import ConvergenceError, DtypeError
 from ...ops.elementwise import pointwise
+from ...ops.user_calls import call_function
 from ...transforms.boundary import as_array_leaf, restrict_arguments
 from ...transforms.custom.rules import is_tracked
 from ...transforms.stage import stage_with_captures
+from ...transforms.vectorize import solve_apart
+from ..linear.methods import Auto
 from ..option_checks import adjoint_tolerance, check_method, check_positive_count, check_tolerance, default_tolerance
 from ..solve_report import Report, Solution
 from ..vector_layout import VectorLayout
@@ -27,6 +30,9 @@ from .root_op import find_root
 Function = Callable[..., Any]
 #: Functions of (x, *arguments), the arguments, and whether they met a tensor.
 HoistedFunctions = tuple[dict[str, Function], list[Any], bool]
+
+#: Functions that an equation has in fields of their own.
+_ROLES = ("equation", "differentiated", "explain", "solve_directly")
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,10 @@ class SolveOptions:
 class Problem:
     """`functions` of (x, layout, *params) by name: the "equation" F = 0, or the map where the problem `is_map` and F is
     map(x) - x; the "objective" of a minimum, whose gradient F is; the "inner" vector of a sum of squares.
+
+    A minimum with constraints has a `program`, the shape of its unknowns, and only the "conditions" that it describes,
+    and their "slopes" where it knows them; `derive` makes of them the equation, "differentiated", what has the
+    derivatives that count, "explain" and "solve_directly".
     """
 
     what: str
@@ -55,6 +65,9 @@ class Problem:
     choose_method: Callable[[int], Any]
     symmetric: bool
     is_map: bool
+    program: Any = None
+    derive: Callable[[dict[str, Function]], dict[str, Function]] = dict
+    adjoint: Any = field(default_factory=Auto)
 
     def tolerance(self, layout: VectorLayout) -> float:
         """The tolerance of the norm, from that of the root mean square."""
@@ -65,7 +78,7 @@ class Problem:
     def solve(self, adjoint: Any, adjoint_tol: float | None) -> Solution:
         """Lay the problem out in vectors, find what it depends on, and run the op that solves it."""
         layout, leaves = VectorLayout.from_tree(self.x0, self.what, scalar=True)
-        start = layout.join_leaves([_detach(x) for x in leaves])
+        start = layout.join_leaves([detach(x) for x in leaves])
         if layout.dtype.itemsize < 4:
             raise DtypeError(
                 f"{self.what}: unknowns of {layout.dtype} are too coarse to solve for.\n"
@@ -73,10 +86,10 @@ class Problem:
             )
         given, structure = flatten(self.params)
         p = [as_array_leaf(x, self.what) for x in given]
-        functions = {name: _on_vectors(f, layout, structure) for name, f in self.functions.items()}
+        functions = {name: _on_vectors(f, layout, structure, self.what) for name, f in self.functions.items()}
         unstaged = _hoist_unstaged(functions, start, p) if layout.scalar and self.options.solver is None else None
         opened, arguments, met_tensors = unstaged or _hoist_captures(functions, start, p)
-        posed = self._make_equation(opened, layout, adjoint, adjoint_tol)
+        posed = self._make_equation(self.derive(opened), layout, adjoint or self.adjoint, adjoint_tol)
         try:
             found = find_root(posed, start, *arguments)
         except ConvergenceError as error:
@@ -100,21 +113,27 @@ class Problem:
             adjoint_tol or adjoint_tolerance(options.tol, layout.dtype),
             check_positive_count(options.max_steps, f"{self.what}: max_steps"), self.what,
             Report(type(method).__name__, tolerance), options.strict, options.callback, {"symmetric": self.symmetric},
-            {name: f for name, f in functions.items() if name != "equation"},
+            {name: f for name, f in functions.items() if name not in _ROLES},
             fixed_point_map=function if self.is_map else None, is_default_method=options.solver is None,
-            scalar=layout.scalar, size=layout.size,
+            scalar=layout.scalar, size=layout.size, program=self.program,
+            differentiated=functions.get("differentiated"), explain=functions.get("explain"),
+            solve_directly=functions.get("solve_directly"),
         )  # fmt: skip
 
 
-def _on_vectors(function: Function, layout: VectorLayout, structure: Any) -> Function:
-    return lambda x, *q: function(x, layout, *unflatten(structure, q))
+def _on_vectors(function: Function, layout: VectorLayout, structure: Any, what: str) -> Function:
+    def on_vectors(x: Any, *q: Any) -> Any:
+        with solve_apart(what):
+            return call_function(function, (x, layout, *unflatten(structure, q)), {})
+
+    return on_vectors
 
 
 def _subtract_unknown(mapped: Function) -> Function:
     return lambda x, *p: pointwise.subtract(mapped(x, *p), x)
 
 
-def _detach(x: Any) -> Any:
+def detach(x: Any) -> Any:
     """A value of the start, which is not differentiated."""
     return x.detach() if isinstance(x, Tensor) else pointwise.stop_gradient(x) if isinstance(x, Value) else x
 
@@ -125,12 +144,14 @@ def _hoist_captures(functions: dict[str, Function], start: Any, p: list[Any]) ->
         name: stage_with_captures(restrict_arguments(f, (start, *p), (0,)), start) for name, f in functions.items()
     }
     arguments: list[Any] = [] if all(staged.values()) else list(p)
+    places = {id(argument): i for i, argument in enumerate(arguments)}
     opened: dict[str, Function] = {}
     for name, function in functions.items():
         program, found, _ = staged[name] or (function, p, False)
-        first = len(arguments) if staged[name] else 0
-        arguments += found if staged[name] else []
-        opened[name] = _select_arguments(program, first, first + len(found))
+        for argument in found:  # what several functions depend on is one argument
+            if places.setdefault(id(argument), len(arguments)) == len(arguments):
+                arguments.append(argument)
+        opened[name] = _select_arguments(program, [places[id(argument)] for argument in found])
     return opened, arguments, any(met for _, _, met in filter(None, staged.values()))
 
 
@@ -150,5 +171,5 @@ def _hoist_unstaged(functions: dict[str, Function], start: Any, p: list[Any]) ->
     return {name: varying}, [p[i] for i in tracked], False
 
 
-def _select_arguments(function: Function, first: int, last: int) -> Function:
-    return lambda x, *q: function(x, *q[first:last])
+def _select_arguments(function: Function, places: list[int]) -> Function:
+    return lambda x, *q: function(x, *(q[i] for i in places))

@@ -17,6 +17,7 @@ from ...transforms.control.staging import is_staged
 from ...transforms.custom.rules import captured_value_error, is_tracked
 from ..linear.operator import norm, vmap_over
 from ..solvers.method_loop import DescentMethod, PackageMethod, SolverProblem, run_method
+from .constrained_doubt import find_doubt
 from .implicit_equation import ImplicitEquation
 from .verify_solution import find_lower_point, is_far, lowest_curvature
 
@@ -71,7 +72,7 @@ class Search:
         on_vectors = {name: lambda x, f=f: f(equation.to_unknown(x), *p) for name, f in equation.extras.items()}
         return SolverProblem(
             lambda x: equation.to_vector(equation.function(equation.to_unknown(x), *p)), spec.size, spec.dtype,
-            equation.tolerance, namespace_on(spec.device), **on_vectors,
+            equation.tolerance, namespace_on(spec.device), program=equation.program, **on_vectors,
         )  # fmt: skip
 
     def _drive_method(self, problem: SolverProblem, start: Any) -> tuple[Any, Any, Any]:
@@ -92,6 +93,9 @@ class Search:
         """The solution, its residual and the steps, after the checks of `verify_solution`: where no root is near, it
         continues with a smaller tolerance; at a maximum or a saddle it restarts from a lower point.
         """
+        if problem.program is not None:
+            self._report.doubt = find_doubt(problem, x, norm(residual)) if is_array(x) else ""
+            return x, norm(residual), steps
         left = norm(residual)
         far = is_far(problem, start, x, left, residual)
         if not is_array(x):

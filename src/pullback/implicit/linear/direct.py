@@ -89,6 +89,11 @@ _dense_solve_op: Op = make_custom_record(
 )  # fmt: skip
 
 
+def solve_dense(matrix: Any, b: Any) -> Any:
+    """x with matrix x = b over the last axis of b; NaN where the matrix is singular. It has no derivative."""
+    return apply(_dense_solve_op, matrix, b, kind="lu")
+
+
 @final
 @dataclass(frozen=True)
 class Dense(PackageMethod):

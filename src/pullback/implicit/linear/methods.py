@@ -11,7 +11,15 @@ from ...errors import ArgumentError
 from ...ops.elementwise import pointwise
 from ..solvers.method_loop import PackageMethod, State
 from .direct import Dense
-from .krylov import GMRES, apply_preconditioner, initial_state, is_finished, solution_of, true_residual
+from .krylov import (
+    GMRES,
+    apply_correction,
+    apply_preconditioner,
+    initial_state,
+    is_finished,
+    solution_of,
+    true_residual,
+)
 from .operator import ChoosingMethod, LinearSystem
 from .recurrences import CG, MINRES
 
@@ -39,6 +47,26 @@ class Neumann(PackageMethod):
             **state, "at": at, "r": r, "going": going,
             "x": pointwise.where(better, at, state["x"]), "left": pointwise.where(better, left, state["left"]),
         }  # fmt: skip
+
+    done = staticmethod(is_finished)
+    value = staticmethod(solution_of)
+
+
+@final
+@dataclass(frozen=True)
+class Structured(PackageMethod):
+    """The solver that the structure of a matrix gives, see `pb.implicit.Diagonal` and others; steps after the first
+    refine the solution. The default for such matrices, and for derivatives of minima with constraints.
+    """
+
+    def init(self, system: LinearSystem, b: Any) -> State:
+        if system.precondition is None:
+            raise ArgumentError("Structured: wants a matrix with a structure, such as pb.implicit.Banded(bands, 1, 1).")
+        state = initial_state(b)
+        return {**state, "r": state["b"]}
+
+    def step(self, system: LinearSystem, state: State) -> State:
+        return apply_correction(system, state, apply_preconditioner(system, state["r"]))
 
     done = staticmethod(is_finished)
     value = staticmethod(solution_of)

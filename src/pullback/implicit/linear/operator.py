@@ -42,6 +42,9 @@ from ..solvers.method_loop import PackageMethod, largest_over_batches, run_metho
 
 #: Terms of the series that a compiled solve tries before a method that costs more.
 _MAX_SERIES_TERMS = 100
+#: A system that is solved so far has a solution; what is left over is rounding.
+_NEARLY_SOLVED = 1e-3
+_ROUNDING = "It is solved but for rounding: the tolerance is too small, see Implicit(tol=...)."
 #: Norms whose squares single precision holds too.
 _SAFE_NORMS = (1e-15, 1e15)
 
@@ -180,6 +183,8 @@ class LinearOperator:
     transposing the first.
     `batches` lists for each batch around it the axes of (right side, *parameters); `is_transposed` means the transpose.
     Reports of solves are appended to `reports`, solutions to `memory`, if there is one, as initial guesses.
+    `explain(*p)`, if there is one, says why a system has no solution; `solve_directly(is_transposed, v, *p)` is what a
+    matrix of known structure has in place of a preconditioner.
     """
 
     multiply: Callable[..., Any]
@@ -194,6 +199,8 @@ class LinearOperator:
     strict: bool = True
     prepare: Callable[..., tuple[Callable[[Any], Any], Callable[[Any], Any]]] | None = None
     memory: SolutionCache | None = None
+    explain: Callable[..., str] | None = None
+    solve_directly: Callable[..., Any] | None = None
 
     def product(self, v: Any, *p: Any) -> Any:
         """A(p) v, or A(p)^T v, batched over all batches around it."""
@@ -217,7 +224,7 @@ class LinearOperator:
         """The solution for bare arrays, checked; the report says how it went."""
         with np.errstate(all="ignore"):
             x, left, grown, report = self._run(b, *p)
-            return self._check_converged(report, x, left, grown)
+            return self._check_converged(report, x, left, grown, p)
 
     def stage_solve(self, b: Any, *p: Any) -> Any:
         """The solve as a loop in a traced program, checked at its end. Where the method needs concrete values but the
@@ -244,27 +251,38 @@ class LinearOperator:
         run = vmap_over(self._solve_one(report, self._prepare_products), self.batches)
         return (*run(b, *p), report)
 
-    def solve_with(self, forth: Callable[[Any], Any], back: Callable[[Any], Any], b: Any) -> Any:
+    def solve_with(self, forth: Callable[[Any], Any], back: Callable[[Any], Any], b: Any, *p: Any) -> Any:
         """The same for one system whose products, with the matrix in use and its transpose, are given."""
         report = Report(type(self.solver).__name__, self.tolerance)
         with np.errstate(all="ignore"):
-            return self._check_converged(
-                report, *self._solve_one(report, lambda p: (back, forth) if self.is_transposed else (forth, back))(b)
-            )
+            products = (back, forth) if self.is_transposed else (forth, back)
+            x, left, grown = self._solve_one(report, lambda p: products)(b, *p)
+            return self._check_converged(report, x, left, grown, p)
 
-    def _check_converged(self, report: Report, x: Any, left: Any, grown: Any) -> Any:
+    def _check_converged(self, report: Report, x: Any, left: Any, grown: Any, p: tuple[Any, ...] = ()) -> Any:
         report.residual = float(largest_over_batches(left))
         report.amplification = float(largest_over_batches(grown))
         report.converged = report.residual <= self.tolerance
         self.reports.append(report)
         if self.strict and not report.converged:
-            raise ConvergenceError(f"{self.what}: the linear solve did not converge.\n{report}", report, x)
+            why = self._explain_failure(report, p)
+            raise ConvergenceError(f"{self.what}: the linear solve did not converge.{why}\n{report}", report, x)
         return x
+
+    def _explain_failure(self, report: Report, p: tuple[Any, ...]) -> str:
+        if self.explain is None:
+            return ""
+        if report.residual <= _NEARLY_SOLVED:
+            return f"\n  {_ROUNDING}"
+        return f"\n  {self.explain(*p)}" if p and not self.batches else ""
 
     def _solve_one(self, report: Report, prepared: Callable[[tuple[Any, ...]], Any]) -> Callable[..., Any]:
         def run(b: Any, *p: Any) -> Any:
             forth, back = prepared(p)[:: -1 if self.is_transposed else 1]
             known = self._transposed_facts(b) if self.is_transposed else self.known
+            if self.solve_directly is not None:
+                direct, is_transposed = self.solve_directly, self.is_transposed
+                known = known | {"precondition": lambda v: direct(is_transposed, v, *p)}
             spec = spec_of(b)
             system = LinearSystem(
                 forth, spec.size, spec.dtype, self.tolerance, multiply_transposed=back, xp=namespace_on(spec.device),

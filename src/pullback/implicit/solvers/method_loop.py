@@ -32,7 +32,9 @@ class SolverProblem:
     """One equation for a solver: a `function`, with the parameters in their places, and `tolerance` for its norm.
 
     `objective(x)` is the scalar whose gradient the residual is, for a minimum; `inner(x)` the vector whose squares are
-    summed, for least squares; else None. `xp` is NumPy or CuPy. Evaluations are counted.
+    summed, for least squares; else None. A minimum with constraints has a `program`, the shape of its unknowns, and
+    `conditions(w)`, the vector that it describes; `slopes(w)`, where they are known, are the derivatives of that by the
+    variables. `xp` is NumPy or CuPy. Evaluations are counted.
     """
 
     function: Callable[[Any], Any]
@@ -42,6 +44,9 @@ class SolverProblem:
     xp: Any = np
     objective: Callable[[Any], Any] | None = None
     inner: Callable[[Any], Any] | None = None
+    program: Any = None
+    conditions: Any = None
+    slopes: Callable[[Any], Any] | None = None
     functions: int = field(default=0, init=False)
     products: int = field(default=0, init=False)
     _latest: tuple[Any, Any] = field(default=(None, None), init=False)

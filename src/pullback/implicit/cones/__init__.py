@@ -1,0 +1,1 @@
+"""Cones of inequalities: their algebra, scalings and projections."""

@@ -1,0 +1,1 @@
+"""Minima with constraints: bounds, equations, inequalities, cones; quadratic and cone programs."""
