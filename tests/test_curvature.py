@@ -686,6 +686,10 @@ def test_penalties():
     np.testing.assert_allclose(between, by_hand(w), **TIGHT)
     drawn = [C.gradient_penalty(critic, x, w, toward=other, key=pb.random.key(s)) for s in (0, 0, 1)]
     assert drawn[0] == drawn[1] != drawn[2]
+    ends = {"u": x, "v": other}, {"u": other, "v": x}
+    both = [C.gradient_penalty(lambda z, w: critic(z["u"], w) + critic(z["v"], w), ends[0], w, toward=ends[1],
+                               key=pb.random.key(s)) for s in (0, 0, 1)]  # fmt: skip
+    assert both[0] == both[1] != both[2]
     tree = {"a": np.array([3.0]), "b": np.array(4.0)}
     norm = C.grad_norm(lambda p: p["a"][0] ** 2 / 2 + p["b"] ** 2 / 2)
     assert float(norm(tree)) == 5.0
@@ -720,3 +724,5 @@ def test_wrong_arguments_are_named():
         C.lanczos(lambda v: v, np.zeros(2), pb.random.key(0), 3)
     with pytest.raises(ArgumentError, match="give both or none"):
         C.gradient_penalty(lambda x: pb.sum(x), x, toward=x)
+    with pytest.raises(ShapeError, match="toward= is like x"):
+        C.gradient_penalty(lambda x: pb.sum(x), x, toward=x[:2], key=pb.random.key(0))

@@ -283,7 +283,7 @@ def test_what_cannot_be_differentiated_is_refused(derivative):
 
 
 def test_modes_are_checked_at_once():
-    with pytest.raises(ArgumentError, match=r'"forward", "reverse", got \'sideways\''):
+    with pytest.raises(ArgumentError, match=r'"forward", "reverse", "product", got \'sideways\''):
         jacobian(pb.sin, mode="sideways")
     with pytest.raises(ArgumentError, match="forward-over-reverse"):
         hessian(pb.sin, mode="forward")

@@ -20,6 +20,10 @@ from .likelihoods import (
     bernoulli as bernoulli, categorical as categorical, Likelihood as Likelihood, normal as normal, poisson as poisson,
 )
 from .penalties import grad_norm as grad_norm, gradient_penalty as gradient_penalty
+from .stochastic import (
+    function_trace as function_trace, hutch_plus_plus as hutch_plus_plus, log_determinant as log_determinant,
+    stochastic_divergence as stochastic_divergence, stochastic_laplacian as stochastic_laplacian,
+)
 from .statistics import (
     gradient_statistics as gradient_statistics, GradientStatistics as GradientStatistics,
     per_sample_grad as per_sample_grad, per_sample_norms as per_sample_norms,

@@ -19,7 +19,7 @@ from ..ops.reduce.reductions import sum as total
 from ..ops.shape.reshaping import astype, reshape
 from ..transforms.control.scan import map as map_rows
 from ..transforms.curvature_products import hvp
-from ..transforms.vectorize import vmap
+from ..transforms.vectorize import take_unit_directions, vmap
 
 MatVec = Callable[[Any], Any]
 
@@ -43,7 +43,7 @@ def hutchinson_trace(matvec: MatVec, like: Any, key: Any, samples: int = 64) -> 
     6.0
     """
     products, _ = _probe("hutchinson_trace", matvec, like, key, samples)
-    return _estimate(total(products, axis=1), check_count(samples, "hutchinson_trace: samples"))
+    return estimate_mean(total(products, axis=1), check_count(samples, "hutchinson_trace: samples"))
 
 
 @picklable
@@ -57,7 +57,7 @@ def hutchinson_diagonal(matvec: MatVec, like: Any, key: Any, samples: int = 64) 
     array([1., 2., 3.])
     """
     products, layout = _probe("hutchinson_diagonal", matvec, like, key, samples)
-    found = _estimate(products, check_count(samples, "hutchinson_diagonal: samples"))
+    found = estimate_mean(products, check_count(samples, "hutchinson_diagonal: samples"))
     return Estimate(layout.to_tree(found.value), layout.to_tree(found.standard_error))
 
 
@@ -75,7 +75,7 @@ def as_vector_product(what: str, matvec: MatVec, layout: VectorLayout) -> MatVec
     return lambda v: layout.to_vector(matvec(layout.to_tree(v)), f"{what}: the product")
 
 
-def _estimate(draws: Any, count: int) -> Estimate:
+def estimate_mean(draws: Any, count: int) -> Estimate:
     """The mean over the first axis; one draw has no spread to judge it by."""
     if count == 1:
         return Estimate(mean(draws, axis=0), mean(draws, axis=0) * np.nan)
@@ -110,7 +110,8 @@ def hessian_diagonal(f: Callable[..., Any], chunk_size: int = 64) -> Callable[..
         width = min(step, max(layout.size, 1))
         rows = -(-layout.size // width)
         # a last chunk that is too long asks for units that do not exist: their vector is zero
-        found = map_rows(vmap(element), xp.arange(rows * width).reshape((rows, width)))
+        with take_unit_directions("hessian_diagonal"):
+            found = map_rows(vmap(element), xp.arange(rows * width).reshape((rows, width)))
         return layout.to_tree(reshape(found, (rows * width,))[: layout.size])
 
     return diagonal

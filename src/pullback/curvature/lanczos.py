@@ -67,17 +67,19 @@ def lanczos(matvec: MatVec, like: Any, key: Any, steps: int) -> Tridiagonal:
     """
     check_functions("lanczos", matvec)
     layout, _ = VectorLayout.from_tree(like, "lanczos")
-    return _iterate(as_vector_product("lanczos", matvec, layout), layout, key, _check_steps("lanczos", steps, layout))
+    return iterate_lanczos(
+        as_vector_product("lanczos", matvec, layout), layout, key, check_steps("lanczos", steps, layout)
+    )
 
 
-def _check_steps(what: str, steps: Any, layout: VectorLayout) -> int:
+def check_steps(what: str, steps: Any, layout: VectorLayout) -> int:
     count = check_count(steps, f"{what}: steps")
     if count > layout.size:
         raise ArgumentError(f"{what}: {count} steps are more than the {layout.size} elements of a vector.")
     return count
 
 
-def _iterate(product: MatVec, layout: VectorLayout, key: Any, steps: int) -> Tridiagonal:
+def iterate_lanczos(product: MatVec, layout: VectorLayout, key: Any, steps: int) -> Tridiagonal:
     """The vectors are rows; row j + 1 is written in step j."""
     xp, n, dtype = namespace_on(layout.specs[0].device), layout.size, layout.dtype
     noise = normal(size=(steps + 1, n), key=key, dtype=dtype)
@@ -146,11 +148,11 @@ def top_eigenpairs(
     layout, _ = VectorLayout.from_tree(like, "top_eigenpairs")
     wanted = check_count(count, "top_eigenpairs: count")
     limit = min(layout.size, max(2 * wanted + 50, wanted)) if steps is None else steps
-    rounds = _check_steps("top_eigenpairs", limit, layout)
+    rounds = check_steps("top_eigenpairs", limit, layout)
     if wanted > rounds:
         raise ArgumentError(f"top_eigenpairs: {wanted} eigenvalues cannot be found in {rounds} steps.")
     product = as_vector_product("top_eigenpairs", matvec, layout)
-    found = _iterate(product, layout, key, rounds)
+    found = iterate_lanczos(product, layout, key, rounds)
     values, turn = eigh(found.matrix())
     chosen = argsort(-(absolute(values) if by == "magnitude" else values))[:wanted]
     values, vectors = getitem(values, chosen), matmul(getitem(matrix_transpose(turn), chosen), found.vectors)
@@ -202,11 +204,11 @@ def spectral_density(matvec: MatVec, like: Any, key: Any, steps: int = 64, probe
     """
     check_functions("spectral_density", matvec)
     layout, _ = VectorLayout.from_tree(like, "spectral_density")
-    rounds = _check_steps("spectral_density", steps, layout)
+    rounds = check_steps("spectral_density", steps, layout)
     product = as_vector_product("spectral_density", matvec, layout)
 
     def probe(one: Any) -> tuple[Any, Any]:
-        values, turn = eigh(_iterate(product, layout, one, rounds).matrix())
+        values, turn = eigh(iterate_lanczos(product, layout, one, rounds).matrix())
         return values, square(turn[0])
 
     nodes, weights = vmap(probe)(split(key, check_count(probes, "spectral_density: probes")))

@@ -7,10 +7,11 @@ from typing import Any
 
 from ..arrays.argument_checks import check_functions
 from ..arrays.picklable import picklable
-from ..arrays.spec import spec_of
-from ..errors import ArgumentError
+from ..arrays.spec import Spec, spec_of
+from ..arrays.trees import flatten, unflatten
+from ..errors import ArgumentError, ShapeError
 from ..implicit.vector_layout import VectorLayout
-from ..ops.dispatch import shape
+from ..ops.dispatch import as_value, shape
 from ..ops.elementwise.pointwise import equal, sqrt, where
 from ..ops.random.samplers import uniform
 from ..ops.reduce.reductions import mean
@@ -50,7 +51,7 @@ def gradient_penalty(
 ) -> Any:
     """The mean over samples of (norm of the gradient of `f(x, *args)` by x - target)^2, for samples along the first
     axis of x, where f takes one sample and returns a number: added to the loss of a critic f, it keeps f from being
-    steep (Gulrajani et al., 2017). With `toward`, an array like x, and a key, gradients are taken at random points
+    steep (Gulrajani et al., 2017). With `toward`, a tree like x, and a key, gradients are taken at random points
     between both. It can be differentiated by whatever f depends on.
 
     >>> import numpy as np, pullback as pb
@@ -69,6 +70,19 @@ def gradient_penalty(
 
 
 def _between(x: Any, y: Any, key: Any) -> Any:
-    """Points of the segments between samples of both, one for each."""
-    from_y = uniform(size=(shape(x)[0], *(1,) * (len(shape(x)) - 1)), key=key, dtype=spec_of(x).dtype)
+    """Points of the segments between samples of both, which may be trees: one for each sample."""
+    xs, structure = flatten(x)
+    ys, others = flatten(y)
+    specs = [spec_of(as_value(z)) for z in xs]
+    shapes = [s.shape for s in specs]
+    if structure != others or shapes != [shape(as_value(z)) for z in ys] or len({s[:1] for s in shapes}) > 1:
+        raise ShapeError(
+            "gradient_penalty: toward= is like x, with one sample for each place of the first axis: got arrays of "
+            f"shapes {shapes} and {[shape(as_value(z)) for z in ys]}."
+        )
+    return unflatten(structure, [_mix(u, v, s, key) for u, v, s in zip(xs, ys, specs, strict=True)])
+
+
+def _mix(x: Any, y: Any, spec: Spec, key: Any) -> Any:
+    from_y = uniform(size=(*spec.shape[:1], *(1,) * (spec.ndim - 1)), key=key, dtype=spec.dtype)
     return x + from_y * (y - x)

@@ -12,6 +12,7 @@ from ..arrays.backends import is_array
 from ..arrays.memory_ledger import owner_of
 from ..arrays.protect import as_immutable, seal_array
 from ..arrays.tensor import Tensor, copy_variable
+from ..settings import modes
 
 
 class Constants:
@@ -30,9 +31,9 @@ class Constants:
 
     def keep(self, x: Any) -> Any:
         """An immutable stand-in for x; the same one as long as x is unchanged."""
-        if type(x) is not Tensor and not is_array(x):
+        if (type(x) is not Tensor and not is_array(x)) or self.owns(x):
             return x
-        if id(x) in self._live or id(owner_of(x)) in self._live:
+        if self.is_live(x):
             return x
         found = self._kept.get(id(x))
         if found is not None and found[0]() is x and is_unchanged(x, found[1]):
@@ -42,7 +43,18 @@ class Constants:
             seal_array(kept)  # so that a tape that saves it need not copy it again
         self._kept[id(x)] = weakref.ref(x), kept
         self._origins[id(kept)] = kept, weakref.ref(x)
+        trace = modes().tracing
+        if trace is not None and trace.constants not in (None, self):
+            trace.constants.adopt(kept, x)
         return kept
+
+    def adopt(self, kept: Any, x: Any) -> None:
+        """Know a stand-in of a program traced inside of this one, which reads the original as well."""
+        self._origins[id(kept)] = kept, weakref.ref(self.origin(x))
+
+    def is_live(self, x: Any) -> bool:
+        """Whether an array is reread at each run, or a view of one that is."""
+        return id(x) in self._live or id(owner_of(x)) in self._live
 
     def owns(self, x: Any) -> bool:
         """Whether x is a stand-in, which never changes."""

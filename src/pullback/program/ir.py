@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..arrays.call_site import FailedCheck, format_line, user_line
+from ..arrays.call_site import FailedCheck, format_line, is_package_code, user_frame, user_line
 from ..arrays.origin import find_origin
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, spec_of
@@ -33,13 +33,14 @@ from ..ops.dispatch import as_value
 from ..ops.forms import Flow, Gather, ScatterAdd, Write
 from ..ops.lazy import lazy_function
 from ..ops.op import PURE, Effects, Op
-from ..settings import modes
+from ..settings import installed, modes
 from .constants import Constants
+from .loop_rewrites import suggest_loop
 from .run import run
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import CodeType
+    from types import CodeType, FrameType
 
 #: What to do where Python needs a number that is known only when the program runs.
 _ADVICE = {
@@ -56,6 +57,8 @@ _format_spec = lazy_function("text", "format_spec", "program")
 _parse_program = lazy_function("parse", "parse_program", "program")
 _program_to_json = lazy_function("serial", "program_to_json", "program")
 _parse_json = lazy_function("serial", "parse_json", "program")
+_extract_subgraph = lazy_function("subgraph", "extract_subgraph", "program")
+_cut_into_stages = lazy_function("subgraph", "cut_into_stages", "program")
 _verify_program = lazy_function("verify", "verify_program", "program")
 _stage_gradients = lazy_function("stage", "stage_gradients", "transforms")
 _stage_jvp = lazy_function("stage", "stage_jvp", "transforms")
@@ -158,19 +161,54 @@ class Symbol(SymbolicValue):
     def kept_references(self) -> int:
         return sum(x is self for equation in self.equations for x in (*equation.results, *equation.args))
 
+    def __bool__(self) -> bool:
+        decisions, frame = self.scope.decisions, _user_decision(sys._getframe(1))
+        if decisions is None or frame is None or not self.scope.open:
+            raise self._branch_error(frame is not None)  # no local name for it: its frame would keep itself alive
+        if self.size != 1:
+            raise ShapeError(
+                f"the truth of an array of shape {self.shape} is ambiguous.\n  Use pb.any(x) or pb.all(x)."
+            )
+
+        def decide() -> bool:
+            truth = self if self.spec.dtype.kind == "b" else self != 0
+            found: bool = decisions.decide(resolve_symbol(truth if not self.shape else basis.reshape(truth, ())), frame)
+            return found
+
+        return installed().branch(decide)
+
+    def _branch_error(self, by_user: bool) -> ConversionError:
+        error = self.conversion_error("bool()")
+        error.asked_by_branch = by_user
+        return error
+
     def conversion_error(self, what: str) -> ConversionError:
         """Tracing has no concrete values: the error names the line that needs one, and what works instead."""
         instead = _ADVICE.get(
             what, "Use functions of pullback on it; its values are known when the compiled program runs"
         )
+        rewrite = suggest_loop(user_frame(sys._getframe(1)))
         return ConversionError(
             f"{what}: {self!r} has no concrete values while the function is being traced.\n"
             f"  at {format_line(*user_line(sys._getframe(1)))}\n"
-            f"  {instead}, or make the argument it comes from static (static_argnums)."
+            f"  {instead}, or make the argument it comes from static (static_argnums).{rewrite}"
         )
 
     def __repr__(self) -> str:
         return f"<symbol {self.spec}>"
+
+
+_CONVERSIONS = frozenset(("__bool__", "__float__", "__int__"))
+
+
+def _user_decision(frame: Any) -> FrameType | None:
+    """The frame that asks for the truth of a symbol, if it is not one of the package: the package itself decides
+    nothing by values that are not known.
+    """
+    # of a tensor, or a dual, above the symbol
+    while frame.f_code.co_name in _CONVERSIONS and frame.f_back is not None:
+        frame = frame.f_back
+    return None if is_package_code(frame.f_code) else frame
 
 
 def _unrecorded(op: Op, args: Sequence[Any], results: tuple[Symbol, ...]) -> Sequence[Any]:
@@ -347,6 +385,34 @@ class Program:
         """
         program: Program = _stage_jvp(self, wrt)
         return program
+
+    def subgraph(self, inputs: Any = None, outputs: Any = None) -> Program:
+        """The part of the program between some values: a program of `inputs`, and then of those arguments of this one
+        that are needed besides, that returns `outputs` (all of this one's). Values are named by `pb.name`, or as the
+        text of the program shows them; one name or a list. What the outputs do not need, as a print, is left out.
+
+        >>> import numpy as np, pullback as pb
+        >>> program = pb.stage(lambda w, x: pb.sum(pb.name(x @ w, "hidden") ** 2))(np.zeros(2), np.zeros((3, 2)))
+        >>> program.subgraph("hidden").run(np.ones(3)), program.subgraph(outputs="hidden").run(np.ones(2), np.eye(3, 2))
+        (array(3.), array([1., 1., 0.]))
+        """
+        program: Program = _extract_subgraph(self, inputs, outputs)
+        return program
+
+    def stages(self, count: int, cost: Any = None) -> list[Any]:
+        """The program as `count` programs one after the other, each of the values that the one before returns and of
+        the arguments of this program whose numbers are its `arguments`: cut where few bytes cross and no stage costs
+        much more than the mean. `cost(equation)` is its time in any unit, by default about its multiplications.
+
+        >>> import numpy as np, pullback as pb
+        >>> program = pb.stage(lambda v, w, x: pb.tanh(x @ v) @ w)(np.ones((4, 2)), np.ones((2, 9)), np.ones((3, 4)))
+        >>> for stage in program.stages(2):
+        ...     print([e.op.name for e in stage.program.equations], stage.arguments)
+        ['matmul', 'tanh'] (0, 2)
+        ['matmul'] (1,)
+        """
+        stages: list[Any] = _cut_into_stages(self, count, cost)
+        return stages
 
     def compile(self, *, donate_argnums: Any = ()) -> Any:
         """The program as a compiled function of the same arguments; see `pb.jit`.

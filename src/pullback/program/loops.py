@@ -1,4 +1,5 @@
-"""Program in, one with fewer loops out: a loop that another one contains does not run by itself.
+"""Program in, one with fewer loops out, and smaller ones: a loop that another one contains does not run by itself, and
+carries that nothing depends on go.
 
 The push of a loop carries the loop's own state beside the tangents, so that a value and its derivative are two loops,
 of which one contains the other.
@@ -30,6 +31,54 @@ def share_loops(program: Program) -> Program:
         shared = next((p for p in found if p is not None), None)
         program, done = (program, True) if shared is None else (shared, False)
     return program
+
+
+def drop_unused_carries(program: Program) -> Program:
+    """Take from each loop the carries whose results are unused and that no other carry, row or condition depends on."""
+    wanted = {id(x) for x in (*program.outputs, *(a for e in program.equations for a in e.args))}
+    equations = tuple(_drop_carries(e, wanted) if _is_loop(e) else e for e in program.equations)
+    if all(new is old for new, old in zip(equations, program.equations, strict=True)):
+        return program
+    return dataclasses.replace(program, equations=equations)
+
+
+def _drop_carries(e: Equation, wanted: set[int]) -> Equation:
+    carries, body, condition = e.static["carries"], e.static["body"], e.static.get("condition")
+    unused = [i for i in range(carries) if id(e.results[i]) not in wanted]
+    if condition is not None and unused:
+        read = {id(x) for x in (*condition.outputs, *(a for q in condition.equations for a in q.args))}
+        unused = [i for i in unused if id(condition.inputs[i]) not in read]
+    live: list[Equation] = []
+    while unused:
+        live, read = _live_equations(body, [o for i, o in enumerate(body.outputs) if i not in unused])
+        found = [i for i in unused if id(body.inputs[i]) not in read]
+        if found == unused:
+            break
+        unused = found
+    if not unused or len(unused) == carries:
+        return e
+    static = dict(e.static, carries=carries - len(unused))
+    outputs = _without(body.outputs, unused)
+    static["body"] = dataclasses.replace(
+        body, inputs=_without(body.inputs, unused), equations=tuple(live), outputs=outputs
+    )  # fmt: skip
+    if condition is not None:
+        static["condition"] = dataclasses.replace(condition, inputs=_without(condition.inputs, unused))
+    return Equation(_without(e.results, unused), e.op, _without(e.args, unused), static)
+
+
+def _live_equations(program: Program, outputs: Sequence[Any]) -> tuple[list[Equation], set[int]]:
+    """The equations that some outputs depend on, with those whose effects forbid to drop them, and what is read."""
+    read, live = {id(o) for o in outputs}, []
+    for e in reversed(program.equations):
+        if not e.effects.drop or any(id(s) in read for s in e.results):
+            live.append(e)
+            read |= {id(a) for a in e.args}
+    return live[::-1], read
+
+
+def _without(values: Sequence[Any], places: Sequence[int]) -> tuple[Any, ...]:
+    return tuple(x for i, x in enumerate(values) if i not in places)
 
 
 def _is_loop(e: Equation) -> bool:

@@ -88,8 +88,8 @@ class Masks:
 
 
 def _is_zero(x: Any) -> bool:
-    """Whether it is the number zero, and not a negative one."""
-    return not isinstance(x, Symbol) and not np.ndim(x) and not x and not np.signbit(x)
+    """Whether it is the number zero, and not a negative one, in either part of a complex one."""
+    return not isinstance(x, Symbol) and not np.ndim(x) and not x and not np.signbit([np.real(x), np.imag(x)]).any()
 
 
 def _view_key(e: Equation) -> Any:

@@ -21,7 +21,7 @@ from ..ops.shape.reshaping import broadcast_op, reshape_op
 from .casts import move_casts
 from .gathers import gather_sources
 from .ir import Equation, Program, Symbol
-from .loops import share_loops, value_key
+from .loops import drop_unused_carries, share_loops, value_key
 from .masks import Masks
 from .scatters import compare_for_scatter
 from .stage import stage
@@ -119,6 +119,41 @@ def expand(program: Program) -> Program:
     have their own derivatives.
     """
     return _expand_by(program, _expansion_of)
+
+
+def expand_without_libraries(
+    program: Program, expansion_of_others: Callable[[Equation], Callable[..., Any] | None]
+) -> Program:
+    """Expand what NumPy or SciPy would compute too, in bodies of loops and branches as well: for programs that run
+    where neither is. What ops of other forms are made of is said by `expansion_of_others`.
+    """
+
+    def rewrite(e: Equation) -> Equation:
+        def inside(x: Program) -> Program:
+            return expand_without_libraries(x, expansion_of_others)
+
+        inner = {name: _map_programs(x, inside) for name, x in e.static.items()}
+        return e if all(inner[name] is x for name, x in e.static.items()) else Equation(e.results, e.op, e.args, inner)
+
+    def expansion_of(e: Equation) -> Callable[..., Any] | None:
+        form = e.op.form
+        if not isinstance(form, Expand):
+            return expansion_of_others(e)
+        if form.anywhere is None or expand_equation(e) is not None:
+            return None
+        return functools.partial(form.anywhere, **e.static)
+
+    return _expand_by(_with_equations(program, list(map(rewrite, program.equations))), expansion_of)
+
+
+def _map_programs(x: Any, function: Callable[[Program], Program]) -> Any:
+    """A static parameter with the programs in it changed; itself if they are not."""
+    if isinstance(x, Program):
+        return function(x)
+    if type(x) is tuple and any(isinstance(y, Program) for y in x):
+        made = tuple([_map_programs(y, function) for y in x])
+        return x if all(map(is_, made, x)) else made
+    return x
 
 
 def _expansion_of(e: Equation) -> Callable[..., Any] | None:
@@ -333,6 +368,6 @@ def _has_axes(x: Any) -> bool:
 #: The passes in the order in which they run.
 PASSES = (
     expand, absorb_numbers, simplify, fold_constants, simplify, replace_full_scatters, replace_by_taps,
-    gather_sources, merge_equal, share_loops, drop_repeated_masks, drop_unused, move_casts, drop_unused,
-    transpose_products, hoist_small,
+    gather_sources, merge_equal, share_loops, drop_repeated_masks, drop_unused, drop_unused_carries, move_casts,
+    drop_unused, transpose_products, hoist_small,
 )  # fmt: skip

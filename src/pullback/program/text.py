@@ -44,6 +44,11 @@ def format_program(program: Program, data: bool = True) -> str:
     return "\n".join(lines)
 
 
+def value_names(program: Program) -> dict[int, str]:
+    """The names that the text has for the values of a program, by their ids."""
+    return _TextWriter(program, False).names
+
+
 def format_spec(spec: Spec) -> str:
     """A spec as text says it: `float64[2, 3]`, a Python number as its type, `float`."""
     if spec.weak:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..arrays.trees import LEAF, flatten, is_plain_leaf, unflatten
 from ..errors import ArgumentError
+from ..ops.user_calls import call_function
 from .boundary import as_array_leaf, as_differentiable, split_aux
 
 _NO_KEYWORDS: Mapping[str, Any] = {}
@@ -57,7 +58,7 @@ class FlatCall:
             for i, value in zip(self._chosen, chosen, strict=True):
                 filled[i] = value
         try:
-            out = self._f(*filled, **self._kwargs)
+            out = call_function(self._f, filled, self._kwargs)
         except TypeError as error:
             _note_lists(error, filled)
             raise

@@ -19,9 +19,11 @@ from ..errors import ArgumentError, ConversionError, DtypeError, ShapeError
 from ..ops.dispatch import as_value, run
 from ..ops.op import Op
 from ..ops.shape.reshaping import astype, broadcast_checked, expand_dims, narrow
+from ..ops.user_calls import call_function
 from ..program.ir import Symbol
 from ..program.run import run as run_program
 from ..program.stage import stage
+from ..settings import PLAIN, installed, modes
 from .boundary import as_array_leaf, as_differentiable, check_paired, owned_copy, split_aux, unwrap_to_level
 from .flat_call import FlatCall
 from .vectorize import unbatch
@@ -37,6 +39,7 @@ class Dual(Value):
     level: int
     scope: Scope
     is_variable = True
+    is_its_parts = True
 
     def __init__(self, primal: Any, along: Any, scope: Scope) -> None:
         self.primal = primal
@@ -104,7 +107,11 @@ class Dual(Value):
         pushed = None if constant else op.push(tangents, out, primals, static)
         if type(out) is tuple:
             pushed = (None,) * len(out) if pushed is None else pushed
+            if modes() is not PLAIN:
+                installed().pushed(op, pushed)
             return tuple(_make_dual(x, t, scope) for x, t in zip(out, pushed, strict=True))
+        if pushed is not None and modes() is not PLAIN:
+            installed().pushed(op, (pushed,))
         return _make_dual(out, pushed, scope)
 
     @property
@@ -206,7 +213,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     # Inside the scope, since leaves that f makes must lie above its duals.
     with scope:
         inputs = [_make_duals(p, t, scope) for p, t in zip(primals, tangents, strict=True)]
-        out = f(*inputs)
+        out = call_function(f, inputs, {})
         out, aux = split_aux(out, "jvp") if has_aux else (out, None)
         leaves, structure = flatten(out)
         pairs = [_split_dual(unwrap_to_level(as_array_leaf(x, "jvp"), scope), scope) for x in leaves]

@@ -20,6 +20,7 @@ from ..arrays.value import Value, unwrap_array
 from ..errors import ArgumentError, ConversionError
 from ..ops.dispatch import run
 from ..ops.op import OUT, Op
+from ..ops.user_calls import call_function
 from .boundary import as_array_leaf, as_differentiable
 from .reverse import Pullback
 
@@ -44,7 +45,7 @@ def linear_transpose(f: Callable[..., Any], *primals: Any) -> Callable[[Any], tu
 
     def flat(*inputs: Any) -> list[Any]:
         nonlocal shape
-        outs, shape = flatten(f(*unflatten(structure, inputs)))
+        outs, shape = flatten(call_function(f, unflatten(structure, inputs), {}))
         return [as_array_leaf(x, "linear_transpose") for x in outs]
 
     pull = transpose_linear(flat, specs, "linear_transpose")

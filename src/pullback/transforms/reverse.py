@@ -24,6 +24,7 @@ from ..settings import enable_grad, modes
 from ..tape.backward import gradients, gradients_of_call
 from .boundary import as_array_leaf, has_leaves, owned_copy
 from .flat_call import FlatCall, by_argument
+from .holomorphic import as_complex_results, check_complex, check_holomorphic
 from .vectorize import Batched
 
 P = ParamSpec("P")
@@ -44,11 +45,16 @@ def grad(
 @overload
 def grad(f: Callable[P, Any], argnums: int | Sequence[int], *, has_aux: bool = False) -> Callable[P, Any]: ...
 @overload
-def grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> Any: ...
+def grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, holomorphic: bool = False) -> Any: ...
 @picklable
-def grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> Callable[..., Any]:
+def grad(
+    f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
     """The gradient of a scalar function, with respect to one argument or several (`argnums` an integer or a tuple),
     each a tree of arrays. With `has_aux`, f returns (value, aux) and the gradient comes as (gradient, aux).
+
+    `holomorphic=True` is for complex functions of complex numbers, and gives their complex derivative; a function that
+    is not holomorphic at the argument raises.
 
     >>> import numpy as np, pullback as pb
     >>> pb.grad(lambda p: pb.sum(p["w"] ** 2 * 3.0) + p["b"])({"w": np.array([1.0, 2.0]), "b": 1.0})
@@ -58,10 +64,11 @@ def grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> C
     """
     check_functions("grad", f, hint=_GRADIENTS)
     check_argnums("grad", argnums)
+    differentiate = _differentiate_holomorphic if holomorphic else _differentiate
 
     @functools.wraps(f)
     def gradient(*args: Any, **kwargs: Any) -> Any:
-        _, aux, found = _differentiate(f, argnums, args, kwargs, has_aux, "grad", False)
+        _, aux, found = differentiate(f, argnums, args, kwargs, has_aux, "grad", False)
         return (found, aux) if has_aux else found
 
     return gradient
@@ -80,9 +87,13 @@ def value_and_grad(
     f: Callable[P, R], argnums: int | Sequence[int], *, has_aux: bool = False
 ) -> Callable[P, tuple[R, Any]]: ...
 @overload
-def value_and_grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> Any: ...
+def value_and_grad(
+    f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, holomorphic: bool = False
+) -> Any: ...
 @picklable
-def value_and_grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> Callable[..., Any]:
+def value_and_grad(
+    f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
     """Like `grad`, with the value beside the gradient: (value, gradient), or ((value, aux), gradient).
 
     >>> import numpy as np, pullback as pb
@@ -91,10 +102,11 @@ def value_and_grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = F
     """
     check_functions("value_and_grad", f, hint=_GRADIENTS)
     check_argnums("value_and_grad", argnums)
+    differentiate = _differentiate_holomorphic if holomorphic else _differentiate
 
     @functools.wraps(f)
     def both(*args: Any, **kwargs: Any) -> Any:
-        value, aux, found = _differentiate(f, argnums, args, kwargs, has_aux, "value_and_grad", True)
+        value, aux, found = differentiate(f, argnums, args, kwargs, has_aux, "value_and_grad", True)
         return ((value, aux), found) if has_aux else (value, found)
 
     return both
@@ -169,8 +181,42 @@ def _differentiate(
     return (pullback.values()[0] if want_value else None), pullback.lower_aux(call.aux), gradient
 
 
+def _differentiate_holomorphic(
+    f: Callable[..., Any],
+    argnums: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    has_aux: bool,
+    what: str,
+    want_value: bool,
+) -> tuple[Any, Any, Any]:
+    """The same of a holomorphic function: what pulls 1 back is the conjugate of its derivative."""
+    call = check_complex(FlatCall(what, f, args, argnums, kwargs, has_aux))
+
+    def numbers(*inputs: Any) -> list[Any]:
+        return as_complex_results(what, [_one_number(call.run(*inputs), what)])
+
+    pullback = Pullback(numbers, call.xs, current_scope())
+    value, aux = pullback.values()[0], pullback.lower_aux(call.aux)
+    found = [pointwise.conj(x) for x in pullback.pull([ones(spec_of(pullback.outs[0]))])]
+    check_holomorphic(call, numbers)
+    return (value if want_value else None), aux, call.like_arguments(found)
+
+
 def _check_scalar(out: Any, what: str) -> Any:
     """The one real number that a gradient is of."""
+    value = _one_number(out, what)
+    spec = spec_of(value)
+    if not spec.inexact or spec.dtype.kind == "c":
+        raise DtypeError(
+            f"{what}: the function returned {spec}, wanted a real floating-point number.\n"
+            "  Return a real number of it, such as pb.real(out) or pb.abs(out), or convert it: out.astype(pb.float64)."
+            "\n  Of a holomorphic function: holomorphic=True."
+        )
+    return value
+
+
+def _one_number(out: Any, what: str) -> Any:
     leaves, structure = flatten(out)
     if out is None:
         raise ArgumentError(f"{what}: the function returned None, wanted a scalar.\n  Is a `return` missing?")
@@ -185,11 +231,6 @@ def _check_scalar(out: Any, what: str) -> Any:
         raise ArgumentError(
             f"{what}: the function returned {spec}, wanted a scalar.\n"
             "  Reduce it (pb.sum), or use pb.jacobian, pb.vjp or pb.elementwise_grad."
-        )
-    if not spec.inexact or spec.dtype.kind == "c":
-        raise DtypeError(
-            f"{what}: the function returned {spec}, wanted a real floating-point number.\n"
-            "  Return a real number of it, such as pb.real(out) or pb.abs(out), or convert it: out.astype(pb.float64)."
         )
     return value
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +14,18 @@ from ..arrays.protect import as_immutable
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, unflatten
-from ..errors import ArgumentError, DtypeError, PullbackError
+from ..errors import ArgumentError, ConversionError, DtypeError, PullbackError
 from ..ops.dispatch import as_value
+from ..program.constants import Constants
 from ..program.hoist import hoist
 from ..program.ir import Program
 from ..program.run import prepare, run
 from ..program.stage import stage as trace
+from ..settings import modes
 from .boundary import unwrap_to_level
+from .control.branch_results import check_one_structure
+from .control.flow.derive import stage_unseen
+from .control.paths import stage_paths
 from .custom.rules import is_tracked
 from .forward import jvp
 from .reverse import grad
@@ -51,10 +56,12 @@ def stage(f: Callable[..., Any]) -> Callable[..., Program]:
             given, named = unflatten(arguments, symbols)
             outs, structure = flatten(f(*given, **named))
             shape.append(structure)
+            check_one_structure("stage: the function", shape)
             results = [_check_leaf(x, "result") for x in outs]
             return [unwrap_to_level(x, symbols[0].scope) for x in results] if symbols else results
 
-        program, _ = hoist(trace(flat, *specs), lambda x: False)  # what f captures stays as it is now
+        staged = stage_paths(lambda decisions: trace(flat, *specs, decisions=decisions), "stage")
+        program, _ = hoist(staged, lambda x: False)  # what f captures stays as it is now
         outputs = tuple(as_immutable(o) if is_array(o) else o for o in program.outputs)
         return replace(program, outputs=outputs, arguments=arguments, results=shape[0])
 
@@ -130,19 +137,49 @@ def stage_jvp(program: Program, wrt: Any = None) -> Program:
     return stage(push)(*args, *(args[i] for i in chosen), **kwargs)
 
 
+def trace_with_captures(
+    function: Callable[..., Any], *specs: Spec, shared: bool = False
+) -> tuple[Program, list[Any], bool]:
+    """A function as a program of its arguments and of what it captured, those values, and whether it met a tensor.
+    Captured is what carries derivatives, and inside of `jit` any tensor: a compiled function rereads it at each call.
+    """
+    traced = _trace_with_branches(lambda *xs: unwrap_to_level(function(*xs), xs[0].scope), specs, shared)
+    # Asked before hoisting, which replaces captured tensors by symbols.
+    met_tensors = any(type(a) is Tensor for e in traced.equations for a in e.args)
+    around = modes().tracing
+    if around is None:
+        program, found = hoist(traced, is_tracked)
+    else:
+        program, found = hoist(traced, _is_argument, around.constants.origin)
+    prepare(program)  # a solver runs it many times
+    return program, found, met_tensors
+
+
+def _trace_with_branches(function: Callable[..., Any], specs: Sequence[Spec], shared: bool) -> Program:
+    """A function as equations; where it branches on its values, both ways are followed."""
+    try:
+        return trace(function, *specs, shared=shared)
+    except ConversionError as error:
+        if not error.asked_by_branch:
+            raise
+    constants = Constants()
+    follow = lambda decisions: stage_unseen(function, *specs, constants=constants, decisions=decisions)  # noqa: E731
+    return stage_paths(follow, "a function of the user's")
+
+
+def _is_argument(x: Any) -> bool:
+    return isinstance(x, Tensor) or is_tracked(x)
+
+
 def stage_with_captures(
     function: Callable[[Any], Any], x: Any, shared: bool = False
 ) -> tuple[Callable[..., Any], list[Any], bool] | None:
     """A function of x as a program of (x, *found), what was found (all tracked values that it uses, given or closed
-    over), and whether it met a tensor. None for a function that cannot be traced, since it branches on values; an op
-    that runs the function itself refuses what it closes over, so no term is ever lost.
+    over), and whether it met a tensor. None for a function that cannot be traced, since it loops on values; an op that
+    runs the function itself refuses what it closes over, so no term is ever lost.
     """
     try:
-        traced = trace(lambda symbol: unwrap_to_level(function(symbol), symbol.scope), spec_of(x), shared=shared)
+        program, found, met_tensors = trace_with_captures(function, spec_of(x), shared=shared)
     except Exception:  # whatever is wrong is raised when the function runs on arrays
         return None
-    # Asked before hoisting, which replaces captured tensors by symbols.
-    met_tensors = any(type(a) is Tensor for e in traced.equations for a in e.args)
-    program, found = hoist(traced, is_tracked)
-    prepare(program)  # a solver runs it many times
     return lambda *values: run(program, values)[0], found, met_tensors

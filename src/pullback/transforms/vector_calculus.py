@@ -22,7 +22,7 @@ from .boundary import as_differentiable, unit_rows
 from .forward import jvp
 from .taylor.coefficient_rules import add_or_none
 from .taylor.jet import jet
-from .vectorize import vmap
+from .vectorize import take_unit_directions, vmap
 
 
 @picklable
@@ -83,7 +83,8 @@ def _sum_over_directions(
         total = None
         for first, directions in _unit_directions(spec_of(x), batch_size):
             # One batch of directions: the function's own values are computed once for all of them.
-            rows = vmap(lambda direction: derive(lambda y: f(y, *rest, **kwargs), x, direction))(directions)
+            with take_unit_directions(what):
+                rows = vmap(lambda direction: derive(lambda y: f(y, *rest, **kwargs), x, direction))(directions)
             total = add_or_none(total, summed(select(rows, first), axis=0))
         return total
 

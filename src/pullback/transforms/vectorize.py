@@ -1,19 +1,19 @@
-"""`vmap`: a function of one element becomes one of a batch; every op runs once, with one more axis."""
+"""Batches: a function of one element becomes one of many; every op runs once, with one more axis."""
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
-from ..arrays.argument_checks import check_functions
 from ..arrays.call_site import format_line, user_line
 from ..arrays.origin import Origin
-from ..arrays.picklable import picklable
-from ..arrays.scope import Scope
+from ..arrays.scope import Scope, new_level
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import alias
 from ..arrays.trees import broadcast_prefix, flatten, leaf_paths, unflatten
@@ -23,6 +23,7 @@ from ..ops.axes import normalize_axis
 from ..ops.dispatch import run
 from ..ops.op import Op
 from ..ops.shape.reshaping import broadcast_to, moveaxis
+from ..ops.user_calls import call_function
 from ..program.ir import Symbol
 from ..settings import PLAIN, installed, modes
 from .boundary import as_array_leaf, owned_copy, unwrap_to_level
@@ -40,6 +41,7 @@ class Batched(Value):
     level: int
     scope: Scope
     is_variable = True
+    is_its_parts = True
 
     def __init__(self, value: Any, axis: int | None, scope: Scope, made_by: str = "an argument") -> None:
         self.value = value
@@ -106,12 +108,15 @@ class Batched(Value):
     def __bool__(self) -> bool:
         if self.axis is None:
             return bool(self.value)
-        raise ConversionError(
+        error = ConversionError(
             f"vmap: an `if` or `while` asks for the truth of a value that differs by element: "
             f"{self.spec}, made by {self.made_by}.\n  asked at {format_line(*user_line(sys._getframe(1)))}\n"
             "  Use pb.where(condition, x, y), which computes both; or pb.cond and pb.while_loop, which each element "
-            "goes through in its own way."
+            "goes through in its own way;\n  or compile the function of one element, which follows an `if` both ways: "
+            "pb.vmap(pb.jit(f))."
         )
+        error.asked_by_branch = True
+        raise error
 
     def __index__(self) -> int:
         if self.axis is None:
@@ -157,9 +162,45 @@ def axis_in_array(value: Batched) -> int:
     return axis
 
 
-def batch_scope(size: int) -> Scope:
+class Apart(NamedTuple):
+    """A function runs whose elements stand each for itself in batches below a level: why, and what to do instead."""
+
+    reason: str
+    instead: str
+    level: int
+
+
+kept_apart: ContextVar[Apart | None] = ContextVar("pullback_kept_apart", default=None)
+
+
+@contextmanager
+def _keep_apart(reason: str, instead: str) -> Iterator[None]:
+    token = kept_apart.set(Apart(reason, instead, new_level()))
+    try:
+        yield
+    finally:
+        kept_apart.reset(token)
+
+
+def take_unit_directions(what: str) -> AbstractContextManager[None]:
+    """Around a function whose places are moved one by one. With values of other elements that is half of the matter:
+    forward, a unit direction would move the same place of every element, in reverse each would get what all have found.
+    """
+    instead = f"Take that of the whole, {what} of pb.vmap(f); or products inside, by pb.grad, pb.vjp or pb.jvp."
+    return _keep_apart(f"whose {what} is taken", instead)
+
+
+def solve_apart(what: str) -> AbstractContextManager[None]:
+    """Around a function that a solver calls: each element of a batch has its own steps, and stops by itself."""
+    instead = "Pose the problem of the whole batch, with sums along its axis."
+    return _keep_apart(f"that {what} solves for each of them by itself", instead)
+
+
+def batch_scope(size: int, axis_name: str | None = None) -> Scope:
     """A run of `vmap` over so many elements."""
-    return Scope("vmap", _lift_constant, _lower_constant, size)
+    scope = Scope("vmap", _lift_constant, _lower_constant, size)
+    scope.axis_name = axis_name
+    return scope
 
 
 def _lift_constant(scope: Scope, x: Any) -> Batched:
@@ -170,33 +211,25 @@ def _lower_constant(x: Any) -> Any:
     return x.value if type(x) is Batched and x.axis is None else x
 
 
-@picklable
-def vmap(f: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int | None = None) -> Callable[P, R]:
-    """f over a batch. `in_axes` says which axis of each argument counts the elements, None for arguments in common;
-    one entry for all arguments, one for each, or a tree of entries that looks like an argument. `out_axes` says the
-    same of the results. Keyword arguments have their elements along axis 0. `axis_size` is needed only if no
-    argument has a batch axis.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.vmap(lambda x, w: pb.sum(x * w), (0, None))(np.ones((2, 3)), np.arange(3.0))
-    array([3., 3.])
-    """
-    check_functions("vmap", f)
+def vmap(
+    f: Callable[P, R],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    *,
+    axis_size: int | None = None,
+    axis_name: str | None = None,
+) -> Callable[P, R]:
+    """f over a batch, all of it at once: what the public function does without chunks."""
 
     @functools.wraps(f)
     def batched(*args: P.args, **kwargs: P.kwargs) -> Any:
-        whole = (args, kwargs) if kwargs else (args,)
-        leaves, structure = flatten(whole)
-        values = [as_array_leaf(leaf, "vmap") for leaf in leaves]
-        # `in_axes` cannot name keyword arguments, so these are batched along their first axis.
-        asked = _axes_per_argument(in_axes, args) + [0] * (len(leaves) - len(flatten(args)[0]))
-        axes = [_check_axis(v, a, structure, i) for i, (v, a) in enumerate(zip(values, asked, strict=True))]
-        scope = batch_scope(_batch_size(values, axes, structure, axis_size))
-        own = [alias(v) for v in values]  # f may rebind its own
-        inputs = [v if a is None else Batched(v, a, scope) for v, a in zip(own, axes, strict=True)]
+        batch = read_batch(in_axes, args, kwargs, axis_size)
+        scope = batch_scope(batch.size, axis_name)
+        own = [alias(v) for v in batch.values]  # f may rebind its own
+        inputs = [v if a is None else Batched(v, a, scope) for v, a in zip(own, batch.axes, strict=True)]
         with scope:
-            given = unflatten(structure, inputs)  # inside: modules rebuilt here are the transform's own
-            out = f(*given[0], **(given[1] if kwargs else {}))
+            given = unflatten(batch.structure, inputs)  # inside: modules rebuilt here are the transform's own
+            out = call_function(f, given[0], given[1] if kwargs else {})
             results, shape = flatten(out)
             # After the call, since only then the structure of the result is known.
             wanted = broadcast_prefix(out_axes, out, "vmap: out_axes")
@@ -204,6 +237,27 @@ def vmap(f: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, *, axis_size: i
             return unflatten(shape, [owned_copy(unbatch(x, scope, axis)) for x, axis in pairs])
 
     return batched
+
+
+class BatchArguments(NamedTuple):
+    """The leaves of the arguments (and keyword arguments) of a call, which axis of each counts the elements, and how
+    many these are.
+    """
+
+    values: list[Any]
+    axes: list[int | None]
+    structure: Any
+    size: int
+
+
+def read_batch(in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any], axis_size: int | None) -> BatchArguments:
+    """What the arguments of a call have along which axes."""
+    leaves, structure = flatten((args, kwargs) if kwargs else (args,))
+    values = [as_array_leaf(leaf, "vmap") for leaf in leaves]
+    # `in_axes` cannot name keyword arguments, so these are batched along their first axis.
+    asked = _axes_per_argument(in_axes, args) + [0] * (len(leaves) - len(flatten(args)[0]))
+    axes = [_check_axis(v, a, structure, i) for i, (v, a) in enumerate(zip(values, asked, strict=True))]
+    return BatchArguments(values, axes, structure, _batch_size(values, axes, structure, axis_size))
 
 
 def _axes_per_argument(in_axes: Any, args: tuple[Any, ...]) -> list[Any]:

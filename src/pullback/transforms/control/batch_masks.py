@@ -15,6 +15,7 @@ import numpy as np
 
 from ...arrays.backends import is_array
 from ...arrays.protect import read_only_view
+from ...arrays.scope import enclosing_scopes
 from ...arrays.spec import Spec, spec_of
 from ...arrays.tensor import Tensor, alias
 from ...arrays.value import Value, unwrap_array
@@ -47,6 +48,12 @@ def run_under_mask(mask: BatchMask | None) -> contextlib.AbstractContextManager[
     return _NO_MASK if mask is None else _set_mask(mask)
 
 
+def runs_for_some() -> bool:
+    """Whether the running code is for some elements of a batch and not for others."""
+    mask = _current_mask.get()
+    return mask is not None and not mask.all
+
+
 @contextlib.contextmanager
 def _set_mask(mask: BatchMask) -> Iterator[None]:
     before = _current_mask.get()
@@ -58,15 +65,25 @@ def _set_mask(mask: BatchMask) -> Iterator[None]:
         _current_mask.set(before)
 
 
+def _mask_around() -> BatchMask | None:
+    """The mask of the elements that take part, if any. One set around an op says nothing of what its value runs on bare
+    arrays, which may be batches of its own.
+    """
+    mask = _current_mask.get()
+    if mask is None or any(mask.value.scope is scope for scope in enclosing_scopes()):
+        return mask
+    return None
+
+
 def narrow_mask(predicate: Any, within: BatchMask | None) -> BatchMask:
     """The elements of a mask, or of all that take part, for which a predicate holds."""
-    within = within or _current_mask.get()
+    within = within or _mask_around()
     return BatchMask(predicate if within is None else pointwise.logical_and(within.value, predicate))
 
 
 def replace_inactive(x: Any) -> Any:
     """An integer by element, in which those that take no part have the number of one that does: it may be an index."""
-    mask = _current_mask.get()
+    mask = _mask_around()
     if mask is None or mask.all or not isinstance(x, Batched):
         return x
     # The least one of an active element, so that a lookup by it stays in range.

@@ -23,6 +23,7 @@ from ...errors import ArgumentError, ConversionError, DtypeError, IndexingError,
 from ...ops.dispatch import as_value
 from ...ops.elementwise import pointwise
 from ...ops.families import result_dtype
+from ...ops.user_calls import run_with_buffers, with_buffers
 from ..vectorize import Batched
 from .batch_masks import (
     BatchMask,
@@ -61,7 +62,7 @@ def cond(predicate: Any, true_function: Callable[..., Any], false_function: Call
         return stage_branch("cond", names, which, (false_function, true_function), operands)
     holds = to_bool(predicate, "cond: the predicate")
     if not isinstance(holds, Batched):
-        return (true_function if holds else false_function)(*map_tree(alias, operands))
+        return with_buffers(true_function if holds else false_function)(*map_tree(alias, operands))
     ways = [
         ("true_function", narrow_mask(holds, None), true_function),
         ("false_function", narrow_mask(pointwise.logical_not(holds), None), false_function),
@@ -90,7 +91,7 @@ def switch(index: Any, functions: Sequence[Callable[..., Any]], *operands: Any) 
     if not isinstance(place, Batched):
         if not 0 <= place < len(functions):
             raise IndexingError(f"switch: index {place} is out of range for {len(functions)} functions.")
-        return functions[place](*map_tree(alias, operands))
+        return with_buffers(functions[place])(*map_tree(alias, operands))
     inside = pointwise.logical_and(pointwise.greater_equal(place, 0), pointwise.less(place, len(functions)))
     # Elements that take no part may have any index, so the mask decides whether one is wrong.
     if narrow_mask(pointwise.logical_not(inside), None).some:
@@ -127,7 +128,7 @@ def _call_under_mask(mask: BatchMask, function: Callable[..., Any], operands: tu
         operands if mask.all else map_tree(lambda x: mask_operand(mask, x, x) if isinstance(x, Value) else x, operands)
     )
     with run_under_mask(mask):
-        return function(*map_tree(as_rebindable, given))
+        return with_buffers(function)(*map_tree(as_rebindable, given))
 
 
 def _check_branches_agree(new: Any, old: Any, where: str, structure: Any, number: int) -> None:
@@ -161,7 +162,8 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], init
     carry = LoopCarry("while_loop", init)
     if is_staged(*carry.leaves) or is_staging():
         return stage_while(condition, body, carry)
-    return _run_while(carry, condition, body)
+    with run_with_buffers(body, condition) as (body, condition):
+        return _run_while(carry, condition, body)
 
 
 def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any) -> Any:
@@ -182,11 +184,17 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
             if is_staged(lower, upper):
                 raise
     start, stop = to_int(lower, "fori_loop: lower"), to_int(upper, "fori_loop: upper")
-    if not isinstance(start, Batched) and not isinstance(stop, Batched):
-        leaves = carry.leaves
-        for i in range(start, stop):
-            leaves = _run_step(carry, None, functools.partial(body, i), leaves, leaves)
-        return carry.to_tree(leaves)
+    with run_with_buffers(body) as (body,):
+        if not isinstance(start, Batched) and not isinstance(stop, Batched):
+            leaves = carry.leaves
+            for i in range(start, stop):
+                leaves = _run_step(carry, None, functools.partial(body, i), leaves, leaves)
+            return carry.to_tree(leaves)
+        return _run_rounds(carry, body, start, stop)
+
+
+def _run_rounds(carry: LoopCarry, body: Callable[[Any, Any], Any], start: Any, stop: Any) -> Any:
+    """A loop whose bounds differ by element."""
     i = start
     rounds = itertools.count(1)
 
@@ -227,6 +235,7 @@ def _run_while(carry: LoopCarry, condition: Callable[[Any], Any], body: Callable
 
 register_round(_run_while, "rounds", "while_loop")
 register_round(fori_loop, "i", "fori_loop")
+register_round(_run_rounds, "i", "fori_loop")
 
 
 def _run_step(

@@ -8,13 +8,14 @@ from typing import Any
 from ...arrays.argument_checks import check_functions
 from ...arrays.origin import register_round
 from ...arrays.spec import Spec, make_spec, spec_of, zeros
-from ...arrays.tensor import Tensor, wrap
+from ...arrays.tensor import Tensor, wrap_new
 from ...arrays.trees import flatten, leaf_paths, leaves_matching, unflatten
 from ...errors import ArgumentError, ConversionError, DtypeError, ShapeError
 from ...ops.axes import as_integer
 from ...ops.dispatch import shape
 from ...ops.shape.arrange import concat, split, stack
 from ...ops.shape.reshaping import reshape
+from ...ops.user_calls import run_with_buffers
 from ...program.stage import stage
 from .batch_masks import as_rebindable
 from .carry import LoopCarry, as_arrays, has_same_type
@@ -69,12 +70,12 @@ def _run_scan(
     # Cut up front: an index at each step would be a scatter each in the backward pass.
     rows = [_split_rows(x) for x in sequences]
     leaves, ys = carry.leaves, ScanResults(what)
-    for i in range(count)[:: -1 if reverse else 1]:
-        after, y = _check_pair(
-            what, f(carry.as_rebindable_tree(leaves), unflatten(structure, [as_rebindable(row[i]) for row in rows]))
-        )
-        leaves = carry.check_step_result(after)
-        ys.add(y)
+    with run_with_buffers(f) as (step,):
+        for i in range(count)[:: -1 if reverse else 1]:
+            x = unflatten(structure, [as_rebindable(row[i]) for row in rows])
+            after, y = _check_pair(what, step(carry.as_rebindable_tree(leaves), x))
+            leaves = carry.check_step_result(after)
+            ys.add(y)
     return carry.to_tree(leaves), ys.stack_all(reverse)
 
 
@@ -185,4 +186,4 @@ def _empty_results(
             f"  {error}"
         ) from error
     arrays = [zeros(spec) for spec in found[1]]
-    return unflatten(found[0], [wrap(x, spec_of(x)) if tensors else x for x in arrays])
+    return unflatten(found[0], [wrap_new(x) if tensors else x for x in arrays])

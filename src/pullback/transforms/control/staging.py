@@ -15,23 +15,23 @@ from ...arrays.backends import is_array, namespace_on
 from ...arrays.scope import current_scope
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...arrays.tensor import Tensor
-from ...arrays.trees import flatten, leaf_paths, leaves_matching, unflatten
+from ...arrays.trees import flatten, unflatten
 from ...arrays.value import Value
-from ...errors import ArgumentError, DtypeError, ShapeError
 from ...ops.dispatch import as_value, shape
 from ...ops.elementwise import pointwise
-from ...ops.families import result_dtype
 from ...ops.shape.reshaping import astype
 from ...program.ir import Program, Symbol
 from ...program.run import run
 from ...settings import Modes, modes, override_modes
 from .batch_masks import check_boolean, check_integer, to_int
+from .branch_results import check_one_structure, unify_results
 from .captures import Captures
-from .carry import LoopCarry, as_arrays, differ_by_autocast, has_same_type
+from .carry import LoopCarry, as_arrays
 from .flow.branch import apply_branch_programs
-from .flow.derive import float_places, stage_body, stage_derived
+from .flow.derive import float_places, stage_derived
 from .flow.iterate import add_residual_outputs, apply_iterate
 from .flow.repeat import apply_repeat
+from .paths import stage_function
 
 _COUNT_DTYPE = np.dtype(np.int64)
 _COUNTER_SPEC = Spec((), _COUNT_DTYPE, weak=int)
@@ -60,7 +60,7 @@ def _is_any_tracked(values: Sequence[Any]) -> bool:
     return any(type(layer) is Tensor and layer.node is not None for x in values for layer in _layers(x))
 
 
-def _as_called(f: Callable[..., Any], now: Modes | None = None) -> Callable[..., Any]:
+def as_called(f: Callable[..., Any], now: Modes | None = None) -> Callable[..., Any]:
     """A function of the user's in the modes of the call: a program is traced as one that records."""
     now = now or modes()
     return f if now.grad else override_modes(grad=False, inference=now.inference)(f)
@@ -73,7 +73,7 @@ def stage_scan(
     """The scan as one equation; `f` returns a pair. If it `counts`, its sequence stands for Python's own numbers, which
     are weak in promotion.
     """
-    f = _as_called(f)
+    f = as_called(f)
     carries = len(carry.leaves)
     shape_of_y: list[Any] = []
 
@@ -82,12 +82,13 @@ def stage_scan(
         after, y = f(carry.as_rebindable_tree(symbols[:carries]), x)
         leaves, found = flatten(y)
         shape_of_y.append(found)
+        check_one_structure(f"{what}: the function", shape_of_y)
         return [*carry.check_step_result(after), *as_arrays(leaves, what)]
 
     rows = [make_spec(shape(x)[1:], spec_of(x).dtype, spec_of(x).device) for x in sequences]
     # a Python int is weak in promotion, and stays so as the counter of a staged loop
     rows = [_COUNTER_SPEC] if counts else rows
-    body, closed = stage_body(step, *carry.specs, *rows)
+    body, closed = stage_function(what, step, *carry.specs, *rows)
     # `iterate` wants captured values between the carry and the rows
     held = len(closed)
     rest = body.inputs[carries:]
@@ -103,13 +104,16 @@ def stage_scan(
 
 def stage_while(condition: Callable[[Any], Any], body: Callable[[Any], Any], carry: LoopCarry) -> Any:
     """The loop as one equation."""
-    condition, body = _as_called(condition), _as_called(body)
+    condition, body = as_called(condition), as_called(body)
     carries = len(carry.leaves)
-    test, tested = stage_body(
+    test, tested = stage_function(
+        carry.what,
         lambda *xs: [check_boolean(condition(carry.as_rebindable_tree(xs)), f"{carry.what}: the condition")],
         *carry.specs,
     )
-    step, stepped = stage_body(lambda *xs: carry.check_step_result(body(carry.as_rebindable_tree(xs))), *carry.specs)
+    step, stepped = stage_function(
+        carry.what, lambda *xs: carry.check_step_result(body(carry.as_rebindable_tree(xs))), *carry.specs
+    )
     # condition and body captured different values; as one op both take all of them
     constants = [*tested, *stepped]
     first = len(tested)
@@ -149,7 +153,7 @@ def stage_branch(what: str, names: Sequence[str], which: Any, functions: Sequenc
     captures, now = Captures(functions), modes()
     count = len(moving)
     specs = [spec_of(x) for x in (*(leaves[i] for i in moving), *captures.values)]
-    structures: list[Any] = []
+    structures: list[list[Any]] = [[] for _ in functions]
 
     def make_branch(number: int) -> Callable[..., list[Any]]:
         def run(*symbols: Any) -> list[Any]:
@@ -158,53 +162,16 @@ def stage_branch(what: str, names: Sequence[str], which: Any, functions: Sequenc
                 given[i] = x
             # its captures are operands too: otherwise they would be differentiated where the branch is not taken
             function = captures.rebind(symbols[count:])[number]
-            out, found = flatten(_as_called(function, now)(*unflatten(structure, given)))
-            structures.append(found)
+            out, found = flatten(as_called(function, now)(*unflatten(structure, given)))
+            structures[number].append(found)
+            check_one_structure(f"{what}: {names[number]}", structures[number])
             return [as_value(x) for x in out]
 
         return run
 
-    codes = [stage_body(make_branch(i), *specs) for i in range(len(functions))]
-    programs = _unify_results(what, names, [code for code, _ in codes], structures)
+    codes = [stage_function(what, make_branch(i), *specs) for i in range(len(functions))]
+    programs = unify_results(what, names, [code for code, _ in codes], [found[0] for found in structures])
     found = apply_branch_programs(
         programs, [closed for _, closed in codes], which, [*(leaves[i] for i in moving), *captures.values]
     )
-    return unflatten(structures[0], found)
-
-
-def _unify_results(what: str, names: Sequence[str], codes: list[Program], structures: list[Any]) -> list[Program]:
-    """Programs that return one structure, shape and dtype; a Python number is weak, as everywhere."""
-    for name, found in zip(names[1:], structures[1:], strict=True):
-        if found != structures[0]:
-            leaves_matching(structures[0], unflatten(found, [0.0] * found.num_leaves if found is not None else [0.0]),
-                   f"{what}: {name} and {names[0]}")  # fmt: skip
-            raise ArgumentError(f"{what}: {name} and {names[0]} must return one structure.")
-    wanted = []
-    for i, specs in enumerate(zip(*(code.output_specs for code in codes), strict=True)):
-        strong = [s for s in specs if s.weak is None]
-        dtype = result_dtype(list(specs))
-        number = specs.index((strong or specs)[0])
-        for name, spec in zip(names, specs, strict=True):
-            first = specs[number]
-            casts = differ_by_autocast(spec, first)
-            if spec.shape != first.shape or (spec.weak is None and spec.dtype != first.dtype and not casts):
-                kind = ShapeError if spec.shape != first.shape else DtypeError
-                raise kind(
-                    f"{what}: {names[number]} and {name} must return one shape and dtype: "
-                    f"result{leaf_paths(structures[0])[i]} is {first} and {spec}."
-                )
-        wanted.append(make_spec(specs[0].shape, dtype, (strong or specs)[0].device))
-    return [_replace_outputs(code, wanted) for code in codes]
-
-
-def _replace_outputs(code: Program, wanted: Sequence[Any]) -> Program:
-    made = [(o.spec, spec) for o, spec in zip(code.outputs, wanted, strict=True) if isinstance(o, Symbol)]
-    if any(s.weak is None and s.dtype != spec.dtype for s, spec in made):
-        dtypes = [spec.dtype for spec in wanted]
-        return stage_derived(lambda *xs: list(map(astype, run(code, xs), dtypes)), *code.input_specs)
-    outputs = tuple(
-        o if isinstance(o, Symbol) and has_same_type(o.spec, spec) and o.spec.weak is None
-        else np.asarray(o, spec.dtype) if not isinstance(o, Value) else o
-        for o, spec in zip(code.outputs, wanted, strict=True)
-    )  # fmt: skip
-    return Program(code.inputs, code.equations, outputs)
+    return unflatten(structures[0][0], found)

@@ -31,7 +31,8 @@ def check_real(call: FlatCall) -> FlatCall:
         if spec_of(x).dtype.kind == "c":
             raise DtypeError(
                 f"{call.what}: an argument is {spec_of(x)}; a complex number moves in two directions, and a Jacobian "
-                "has one entry.\n  Pass its real and imaginary parts as two arguments, or use pb.jvp and pb.vjp."
+                "has one entry.\n  Pass its real and imaginary parts as two arguments, or use pb.jvp and pb.vjp; "
+                "for a holomorphic function holomorphic=True."
             )
     return call
 
@@ -52,7 +53,7 @@ def with_aux(call: FlatCall) -> Callable[..., tuple[list[Any], Any]]:
     return run
 
 
-def _to_trees(call: FlatCall, blocks: Sequence[Sequence[Any]]) -> Any:
+def to_trees(call: FlatCall, blocks: Sequence[Sequence[Any]]) -> Any:
     """Blocks by result and input as the user sees them: trees of trees, tensors if tensors were given."""
     tensors = any(isinstance(x, Tensor) for x in call.xs)
     rows = [[_as_tensor(b) if tensors else b for b in row] for row in blocks]
@@ -63,11 +64,16 @@ def _as_tensor(x: Any) -> Any:
     return x if isinstance(x, Value) else wrap(x, spec_of(x))
 
 
-def compute_jacobian(flat: FlatCall, mode: str, chunk: int | None) -> Any:
+def compute_jacobian(flat: FlatCall, mode: str, chunk: int | None, holomorphic: bool = False) -> Any:
     """The Jacobian of a call, `chunk` directions at a time."""
-    blocks, aux = (_forward_blocks if mode == "forward" else _reverse_blocks)(flat, chunk)
-    found = _to_trees(flat, blocks)
+    blocks, aux = find_blocks(flat, mode, chunk, holomorphic)
+    found = to_trees(flat, blocks)
     return (found, aux) if flat.has_aux else found
+
+
+def find_blocks(flat: FlatCall, mode: str, chunk: int | None, holomorphic: bool = False) -> tuple[list[list[Any]], Any]:
+    """The Jacobian by result and input, and aux."""
+    return _forward_blocks(flat, chunk) if mode == "forward" else _reverse_blocks(flat, chunk, holomorphic)
 
 
 def _chunk_ranges(total: int, chunk: int | None) -> Iterator[tuple[int, int]]:
@@ -148,25 +154,29 @@ def _take_rows(stacked: Any, offset: int, size: int) -> Any:
     return getitem(stacked, slice(offset, offset + size))
 
 
-def _reverse_blocks(flat: FlatCall, chunk: int | None) -> tuple[list[list[Any]], Any]:
+def _reverse_blocks(flat: FlatCall, chunk: int | None, holomorphic: bool) -> tuple[list[list[Any]], Any]:
     """Row by row: e_i^T J is what pulling e_i back gives, and f runs once for all of them.
 
-    A complex result has two rows for each element, since the inputs are real: with J = A + iB, pulling back 1 gives
-    Re(conj(1) J) = A, and pulling back i gives Re(conj(i) J) = B.
+    A complex result has two rows for each element, if the inputs are real: with J = A + iB, pulling back 1 gives
+    Re(conj(1) J) = A, and pulling back i gives Re(conj(i) J) = B. That of a holomorphic function has one: pulling back
+    1 gives conj(J).
     """
     pullback = Pullback(lambda *inputs: with_aux(flat)(*inputs)[0], flat.xs, current_scope())
     aux = pullback.lower_aux(flat.aux)
     specs = [spec_of(x) for x in pullback.outs]
-    units = [(1.0, 1.0j) if spec.dtype.kind == "c" else (1.0,) for spec in specs]
+    units = [(1.0, 1.0j) if spec.dtype.kind == "c" and not holomorphic else (1.0,) for spec in specs]
     *offsets, total = _offsets([spec.size * len(u) for spec, u in zip(specs, units, strict=True)])
     # One number: the plain backward pass, on its fast path.
-    if total == 1 == len(specs):
+    if total == 1 == len(specs) and not holomorphic:
         return [[_shape_block(bar, specs[0]) for bar in pullback.gradient(retain=False)]], aux
     pieces: list[list[Any]] = []
     for start, stop in _chunk_ranges(total, chunk):
         bars = [_unit_rows(s, o, u, start, stop) for s, o, u in zip(specs, offsets, units, strict=True)]
         pieces.append(_pull_directions(pullback, bars, specs, stop - start))
     rows = [_join_chunks(piece) for piece in zip(*pieces, strict=True)]
+    if holomorphic:
+        return [[pointwise.conj(_shape_block(_take_rows(r, o, s.size), s, 1)) for r in rows]
+                for o, s in zip(offsets, specs, strict=True)], aux  # fmt: skip
     return [[_rows_as_block(r, o, s) for r in rows] for o, s in zip(offsets, specs, strict=True)], aux
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
-from ...arrays.spec import spec_of
+from ...arrays.spec import Spec, spec_of
 from ...arrays.text import format_bytes, format_seconds, parse_bytes
 from ...arrays.trees import flatten
 from .cost_model import FunctionOutline, Surroundings, estimate_nanoseconds, sketch_function
@@ -21,6 +21,8 @@ HESSIANS = {
     "reverse-over-forward": "rf",
 }
 _MAX_PLANS = 256
+#: What a product must cost of a single mode: estimates are coarse.
+_WORTH = 0.7
 
 
 def parse_memory_budget(budget: Any, what: str) -> int | None:
@@ -32,7 +34,9 @@ def parse_memory_budget(budget: Any, what: str) -> int | None:
 class Alternative:
     """One way to do it: its directions, how many of them run at once, and what that is estimated to cost.
 
-    `inner` is the same count for the derivative inside of a second one, None for all at once.
+    `inner` is the same count for the derivative inside of a second one, None for all at once. A "product" is cut at
+    some values of the program (`products.py`) and made of `parts`, from the inputs to the cut and from there to the
+    outputs; `instead` is the best single mode, and `of` what the program was.
     """
 
     mode: str
@@ -41,6 +45,14 @@ class Alternative:
     inner: int | None
     nanoseconds: float
     nbytes: int
+    cut: tuple[int, ...] = ()
+    parts: tuple[Alternative, ...] = ()
+    instead: Alternative | None = None
+    of: tuple[Any, ...] = ()
+
+    def is_worth_more_than(self, other: Alternative) -> bool:
+        """Whether the estimates are far enough apart for a product to be worth its further steps."""
+        return self.nanoseconds < (_WORTH if self.parts else 1.0) * other.nanoseconds
 
     @property
     def chunks(self) -> int:
@@ -48,12 +60,23 @@ class Alternative:
         return -(-self.directions // self.chunk)
 
     def __str__(self) -> str:
+        return "\n".join(self.lines(self.mode))
+
+    def lines(self, label: str) -> list[str]:
+        """The alternative as a line of a table; those of its parts are indented below it."""
+        noun = "in between" if self.parts else "directions"
         runs = f"{_format_count(self.chunks, 'chunk')} of {self.chunk:,}"
         inside = "" if self.inner is None else f", inside {self.inner:,}"
-        return (
-            f"{self.mode:20s}  {self.directions:>8,} directions  {format_seconds(1e-9 * self.nanoseconds):>9s}  "
+        line = (
+            f"{label:20s}  {self.directions:>8,} {noun}  {format_seconds(1e-9 * self.nanoseconds):>9s}  "
             f"{format_bytes(self.nbytes):>9s}  {runs}{inside}"
         )
+        if not self.parts:
+            return [line]
+        indent = " " * (len(label) - len(label.lstrip()) + 2)
+        ends = zip(("to it", "from it"), self.parts, strict=True)
+        rest = [each for end, part in ends for each in part.lines(f"{indent}{end}: {part.mode}")]
+        return [line[: line.rindex("  ")], *rest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +98,11 @@ class DerivativePlan:
             _format_count(n, noun) for n, noun in ((self.inputs, "input"), (self.outputs, "output"), (self.ops, "op"))
         )
         head = f"{self.what}: {sizes}, memory budget {budget}"
-        lines = [f"{'*' if a is self.choice else ' '} {a}" for a in self.alternatives]
+        lines = [
+            f"{'*' if a is self.choice and not i else ' '} {line}"
+            for a in self.alternatives
+            for i, line in enumerate(a.lines(a.mode))
+        ]
         why = "as asked" if self.asked else "the least estimated time"
         return "\n".join([head, *lines, f"chosen: {self.choice.mode} ({why})"])
 
@@ -102,13 +129,20 @@ class DerivativePlanner:
 
     def is_needed(self, xs: Sequence[Any]) -> bool:
         """Whether there is anything to decide: a budget to keep, or a mode to choose for more than one input."""
+        if self.mode == "product":
+            return True
         return self.budget is not None or (self.mode == "auto" and sum(spec_of(x).size for x in xs) > 1)
 
     def plan(
-        self, flat: Callable[..., tuple[list[Any], Any]], xs: Sequence[Any], call: Any, holders: Sequence[Any] = ()
+        self,
+        flat: Callable[..., tuple[list[Any], Any]],
+        xs: Sequence[Any],
+        call: Any,
+        holders: Sequence[Any] = (),
+        find_product: FindProduct = lambda single, budget, around: None,
     ) -> DerivativePlan:
         """The plan for a function of arrays; `call` is a tree of everything it was called with, `holders` what it may
-        keep state in.
+        keep state in. `find_product` looks for a Jacobian as a product, given those in a single mode.
         """
         leaves = flatten(call)[0]
         around = Surroundings.of([*xs, *leaves])
@@ -119,23 +153,45 @@ class DerivativePlanner:
             if len(self._known) >= _MAX_PLANS:
                 self._known.clear()
             outline = sketch_function(flat, xs, holders).repeated(around.copies)
-            found = self._known[key] = self._make_plan(outline, xs, around)
+            found = self._known[key] = self._make_plan(outline, xs, around, find_product)
         return found
 
-    def _make_plan(self, outline: FunctionOutline, xs: Sequence[Any], around: Surroundings) -> DerivativePlan:
+    def _make_plan(
+        self, outline: FunctionOutline, xs: Sequence[Any], around: Surroundings, find_product: FindProduct
+    ) -> DerivativePlan:
         specs = [spec_of(x) for x in xs]
-        inputs = sum(s.size for s in specs)
-        outputs = sum(s.size * (2 if s.dtype.kind == "c" else 1) for s in outline.outs)
-        given = sum(s.nbytes for s in specs) * around.copies
+        inputs, outputs, given = _count_ends(outline, specs, around)
         if self.what == "hessian":
             ways = [_estimate_hessian(m, outline, inputs, outputs, given, self.budget, around) for m in HESSIANS]
         else:
-            ways = [_estimate_jacobian(m, outline, inputs, outputs, given, self.budget, around) for m in JACOBIANS]
+            ways = estimate_jacobians(outline, specs, self.budget, around)
+        choice = min(ways, key=lambda way: way.nanoseconds)
+        if self.mode in ("auto", "product") and (product := find_product(ways, self.budget, around)) is not None:
+            choice = product if product.is_worth_more_than(choice) else choice
+            ways = [*ways, product]
         asked = [way for way in ways if way.mode == self.mode]
-        choice = asked[0] if asked else min(ways, key=lambda way: way.nanoseconds)
+        choice = asked[0] if asked else choice
         return DerivativePlan(
             self.what, inputs, outputs, len(outline.steps), self.budget, bool(asked), choice, tuple(ways)
         )
+
+
+#: From the alternatives in a single mode, a budget and the surroundings to a product.
+FindProduct: TypeAlias = Callable[[Sequence[Alternative], "int | None", Surroundings], "Alternative | None"]
+
+
+def _count_ends(outline: FunctionOutline, specs: Sequence[Spec], around: Surroundings) -> tuple[int, int, int]:
+    """How many numbers go in and come out, and the bytes of those that go in."""
+    outputs = sum(s.size * (2 if s.dtype.kind == "c" else 1) for s in outline.outs)
+    return sum(s.size for s in specs), outputs, sum(s.nbytes for s in specs) * around.copies
+
+
+def estimate_jacobians(
+    outline: FunctionOutline, specs: Sequence[Spec], budget: int | None, around: Surroundings
+) -> list[Alternative]:
+    """A Jacobian by inputs of these specs in each single mode."""
+    ends = _count_ends(outline, specs, around)
+    return [_estimate_jacobian(mode, outline, *ends, budget, around) for mode in JACOBIANS]
 
 
 def _plan_key(leaf: Any) -> Any:

@@ -13,6 +13,7 @@ from ...arrays.trees import flatten, leaves_matching, map_tree, unflatten
 from ...errors import ArgumentError
 from ...ops.dispatch import as_value
 from ...ops.elementwise.pointwise import divide, multiply
+from ...ops.user_calls import call_function
 from ..boundary import as_array_leaf, as_differentiable, check_paired, owned_copy, unwrap_to_level
 from ..forward import check_tangent
 from .series import Series, series_scope
@@ -40,7 +41,7 @@ def jet(f: Callable[..., Any], primals: Sequence[Any], series: Sequence[Any]) ->
     scope = series_scope()
     inputs = [_make_series(x, derivatives, order, scope) for x, derivatives in zip(primals, given, strict=True)]
     with scope:
-        leaves, structure = flatten(f(*inputs))
+        leaves, structure = flatten(call_function(f, inputs, {}))
         rows = [_split_derivatives(unwrap_to_level(as_array_leaf(x, "jet"), scope), order, scope) for x in leaves]
         value, *found = [unflatten(structure, [row[k] for row in rows]) for k in range(order + 1)]
         return value, found

@@ -30,6 +30,7 @@ from .derive import (
     derive_pull,
     derive_push,
     float_places,
+    refuse_collecting,
     stage_body,
     stage_derived,
 )
@@ -122,6 +123,7 @@ def _batch(size: int, axes: tuple[int | None, ...], which: Any, *args: Any, ways
     if axes[0] is None:
         return apply(branch, which, *fronts, ways=batched_codes), ends
     # elements choose differently: every way runs, and each element takes its own
+    refuse_collecting(*ways)
     which = _check_indices(which, len(ways))
     found = run(batched_codes[0], fronts)
     for number, code in enumerate(batched_codes[1:], 1):

@@ -10,6 +10,8 @@ from ....arrays.tensor import Tensor
 from ....errors import ArgumentError, GraphError, ShapeError
 from ....ops.batching import move_batch_first
 from ....ops.statics import Static
+from ....program.constants import Constants
+from ....program.decisions import Decisions
 from ....program.hoist import hoist
 from ....program.ir import Equation, Program, Symbol
 from ....program.passes import drop_unused
@@ -40,19 +42,32 @@ def stage_body(function: Callable[..., Sequence[Any]], *specs: Spec) -> tuple[Pr
     """A function as a program of its arguments and of what it captured, and those values. What it computed from them
     alone was computed once, when it was traced, and not at each step.
     """
-    program, captured = hoist(_stage_unseen(function, *specs))
+    constants = Constants()
+    return as_body(stage_unseen(function, *specs, constants=constants), constants)
+
+
+def as_body(program: Program, constants: Constants) -> tuple[Program, list[Any]]:
+    """A program with what it captured as its last inputs, and those values: tensors themselves, which a program around
+    this one may reread at each run.
+    """
+    program, captured = hoist(program, origin=lambda x: constants.origin(x) if type(x) is Tensor else x)
     return drop_unused(program), captured
 
 
 def stage_derived(function: Callable[..., Sequence[Any]], *specs: Spec) -> Program:
     """A function of programs as a program; it captures nothing but constants."""
-    return drop_unused(hoist(_stage_unseen(function, *specs), lambda x: False)[0])
+    return drop_unused(hoist(stage_unseen(function, *specs), lambda x: False)[0])
 
 
-def _stage_unseen(function: Callable[..., Sequence[Any]], *specs: Spec) -> Program:
+def stage_unseen(
+    function: Callable[..., Sequence[Any]],
+    *specs: Spec,
+    constants: Constants | None = None,
+    decisions: Decisions | None = None,
+) -> Program:
     """Stage what instruments do not look into: they see the loop, one step of the program around it."""
     with override_modes(instruments=None):
-        return stage(function, *specs)
+        return stage(function, *specs, constants=constants, decisions=decisions)
 
 
 def derive(owner: Program, key: Any, function: Callable[..., Sequence[Any]], *specs: Spec) -> Program:
@@ -75,6 +90,15 @@ def refuse_repeating(body: Program) -> None:
         raise GraphError(
             f"the derivative of this staged loop or branch would run {', '.join(names)} again, which is not pure.\n"
             "  Call it outside of the loop or branch, or outside of jit, or declare custom_op(pure=True)."
+        )
+
+
+def refuse_collecting(*programs: Program) -> None:
+    """Where elements go different ways, none may read values of all."""
+    if not all(program.effects.by_element for program in programs):
+        raise GraphError(
+            "a branch or loop that some elements of a batch take and others do not reads values of all elements "
+            "(pb.batch_sum or its like).\n  Call that before, for all elements, and use its result inside."
         )
 
 

@@ -40,6 +40,7 @@ from .derive import (
     derive_push,
     ensure_batch_axis,
     float_places,
+    refuse_collecting,
     stage_derived,
 )
 
@@ -221,6 +222,8 @@ def _batch(size: int, axes: tuple[int | None, ...], *args: Any, condition: Progr
             break
         for i in more:
             has[i] = True
+    if differs:
+        refuse_collecting(condition, body)
     fronts = [
         ensure_batch_axis(basis.moveaxis(x, a, 0) if a else x, a is not None, h, size)
         for x, a, h in zip(args, axes, has, strict=True)

@@ -1,0 +1,192 @@
+"""Python branches on traced values: the paths of a function in, one program with a `branch` for each `if` out.
+
+A function cannot be entered in its middle, but it can be run again: it is traced once for each path, and two paths that
+part at an `if` have the same equations up to there. These stay as they are; what follows on either side becomes a
+program of the values it reads, and a `branch` chooses between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...arrays.scope import enclosing_scopes
+from ...arrays.spec import Spec, spec_of
+from ...arrays.trees import flatten
+from ...errors import ConversionError, GraphError, PullbackError
+from ...program.constants import Constants
+from ...program.decisions import Decision, Decisions
+from ...program.hoist import is_array_or_value
+from ...program.ir import Equation, Program, Symbol
+from ...program.value_numbers import Table
+from .branch_results import unify_results
+from .flow.branch import apply_branch_programs
+from .flow.derive import as_body, stage_body, stage_derived, stage_unseen
+
+#: The most paths of one function: their number doubles with each `if` that follows another one.
+MOST_PATHS = 64
+
+
+def stage_paths(trace: Callable[[Decisions], Program], what: str) -> Program:
+    """The program of a function whose Python branches may depend on traced values. `trace` stages it along the path
+    that decisions prescribe; a function without such branches is traced once.
+    """
+    table: Table = {}
+    traced = 0
+
+    def trace_from(given: tuple[bool, ...]) -> _Path:
+        nonlocal traced
+        traced += 1
+        decisions = Decisions(given, table)
+        program = _trace_path(trace, decisions, what)
+        taken = decisions.taken
+        if traced > MOST_PATHS:
+            raise ConversionError(
+                f"{what}: has more than {MOST_PATHS} paths by Python branches on traced values, among them at\n"
+                f"  {taken[-1].line}\n  Choose by pb.where or pb.cond instead, and loop by pb.scan or pb.while_loop."
+            )
+        path = _Path(program, decisions)
+        # the last branch first: what lies behind an earlier one is then joined already
+        for number in reversed(range(len(given), len(taken))):
+            other = trace_from((*(d.holds for d in taken[:number]), False))
+            path = _Path(_join_paths(other, path, number, what), decisions)
+        return path
+
+    return trace_from(()).program
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """A program, straight up to the last branch that it shares with another path, and the branches it took."""
+
+    program: Program
+    decisions: Decisions
+
+    def branch(self, number: int, what: str) -> Decision:
+        if number >= len(self.decisions.taken):
+            raise _unrepeatable(what, "takes fewer branches")
+        return self.decisions.taken[number]
+
+    def number(self, x: Any) -> Any:
+        return self.decisions.numbers.of(x)
+
+
+def _unrepeatable(what: str, how: str) -> GraphError:
+    return GraphError(
+        f"{what}: {how} when it is traced once more.\n"
+        "  Where Python branches on a traced value, a function is traced once for each path: up to the branch it must "
+        "do the same each time."
+    )
+
+
+def stage_function(what: str, function: Callable[..., Sequence[Any]], *specs: Spec) -> tuple[Program, list[Any]]:
+    """A function of the user's as a program, and what it captured. Python branches in it are followed where those of
+    the function around it are.
+    """
+    if not any(scope.decisions is not None for scope in enclosing_scopes()):
+        return stage_body(function, *specs)
+    constants = Constants()  # of all paths
+
+    def trace(decisions: Decisions) -> Program:
+        return stage_unseen(function, *specs, constants=constants, decisions=decisions)
+
+    return as_body(stage_paths(trace, what), constants)
+
+
+def _trace_path(trace: Callable[[Decisions], Program], decisions: Decisions, what: str) -> Program:
+    try:
+        return trace(decisions)
+    except PullbackError as error:
+        if decisions.taken:
+            error.add_note(f"on the path of {what}{decisions.describe()}")
+        raise
+    except Exception as error:
+        if not decisions.taken:
+            raise
+        raise ConversionError(
+            f"{what}: raises {type(error).__name__}: {error}{decisions.describe()}\n"
+            "  Both ways of a branch on a traced value are traced, and a compiled function cannot raise by its values: "
+            "check them before the call, or return a value that tells."
+        ) from error
+
+
+def _join_paths(otherwise: _Path, then: _Path, number: int, what: str) -> Program:
+    """The program that goes one of two paths, which part at a branch."""
+    decision = then.branch(number, what)
+    before, after = then.program.equations[: decision.position], then.program.equations[decision.position :]
+    whole = [_rename_tail(otherwise, then, number, what), (after, then.program.outputs)]
+    # a result that is computed before the branch stays out of it, and does not depend on the predicate
+    made = {id(s) for equations, _ in whole for e in equations for s in e.results}
+    both = list(zip(*(outs for _, outs in whole), strict=True)) if len({len(outs) for _, outs in whole}) == 1 else []
+    common = {i for i, (a, b) in enumerate(both) if a is b and id(a) not in made}
+    common = set() if len(common) == len(both) else common
+    tails = [(equations, tuple([x for i, x in enumerate(outs) if i not in common])) for equations, outs in whole]
+    captured = _list_captures(tails)
+    names = [f"the path where {decision.line} is {holds}" for holds in (False, True)]
+    ways = [_as_program(equations, outputs, captured, decision.predicate) for equations, outputs in tails]
+    programs = unify_results(what, names, ways, [flatten(list(tails[1][1]))[1]] * 2)
+    choice = stage_derived(
+        lambda which, *xs: apply_branch_programs(programs, [[], []], which, xs),
+        decision.predicate.spec,
+        *map(spec_of, captured),
+    )
+    inputs = _by_id(choice.inputs, [decision.predicate, *captured])
+    spliced, found = _substitute(choice.equations, choice.outputs, inputs)
+    rest = iter(found)
+    outputs = tuple([x if i in common else next(rest) for i, x in enumerate(then.program.outputs)])
+    return replace(then.program, equations=(*before, *spliced), outputs=outputs)
+
+
+def _rename_tail(path: _Path, other: _Path, number: int, what: str) -> tuple[tuple[Equation, ...], tuple[Any, ...]]:
+    """What a path computes after a branch, in terms of what the other path has computed before it. What only this path
+    has computed by then (a plan may be remembered from the first trace) is computed after it.
+    """
+    mine, yours = path.branch(number, what), other.branch(number, what)
+    if path.number(mine.predicate) != other.number(yours.predicate):
+        raise _unrepeatable(what, "branches on something else")
+    there = {other.number(s): s for s in other.program.inputs}
+    there |= {other.number(s): s for e in other.program.equations[: yours.position] for s in e.results}
+    names = {id(s): there[path.number(s)] for s in path.program.inputs}
+    own: list[Equation] = []
+    for e in path.program.equations[: mine.position]:
+        if all(path.number(s) in there for s in e.results):
+            names |= {id(s): there[path.number(s)] for s in e.results}
+        elif e.effects.has_side_effects:
+            raise _unrepeatable(what, f"runs {e.op.name}, which is not pure, at another place")
+        else:
+            own.append(e)
+    return _substitute([*own, *path.program.equations[mine.position :]], path.program.outputs, names)
+
+
+def _substitute(
+    equations: Sequence[Equation], outputs: Sequence[Any], names: dict[int, Any]
+) -> tuple[tuple[Equation, ...], tuple[Any, ...]]:
+    """Equations and outputs with other arguments in the place of some; results keep their symbols, and their lines."""
+    renamed = [Equation(e.results, e.op, tuple([names.get(id(x), x) for x in e.args]), e.static) for e in equations]
+    return tuple(renamed), tuple([names.get(id(x), x) for x in outputs])
+
+
+def _list_captures(tails: Sequence[tuple[Sequence[Equation], Sequence[Any]]]) -> list[Any]:
+    """What the programs of both ways read and do not make: symbols from before the branch, tensors and arrays."""
+    made = {id(s) for equations, _ in tails for e in equations for s in e.results}
+    used = {id(x): x for equations, outputs in tails for x in _values_read(equations, outputs)}
+    return [x for key, x in used.items() if key not in made and is_array_or_value(x)]
+
+
+def _values_read(equations: Sequence[Equation], outputs: Sequence[Any]) -> Iterator[Any]:
+    for e in equations:
+        yield from e.args
+    yield from outputs
+
+
+def _as_program(
+    equations: Sequence[Equation], outputs: Sequence[Any], captured: Sequence[Any], example: Symbol
+) -> Program:
+    """A program of the captured values, with symbols of its own for them."""
+    inputs = tuple([Symbol(spec_of(x), example.scope, [], None) for x in captured])
+    return Program(inputs, *_substitute(equations, outputs, _by_id(captured, inputs)))
+
+
+def _by_id(keys: Sequence[Any], values: Sequence[Any]) -> dict[int, Any]:
+    return {id(key): value for key, value in zip(keys, values, strict=True)}
