@@ -1,4 +1,8 @@
-"""Drawings of tapes, graphs and compiled functions: text, SVG and HTML."""
+"""Drawings of tapes, graphs and compiled functions: text, SVG, HTML and DOT."""
+
+import re
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -82,21 +86,21 @@ def test_programs_are_drawn(made):
     assert len(edges) == 5
 
 
-@pytest.mark.parametrize("name", ["a.svg", "a.html", "a.txt"])
+@pytest.mark.parametrize("name", ["a.svg", "a.html", "a.txt", "a.dot"])
 def test_files_hold_what_was_answered(loss, tmp_path, name):
     text = pb.tools.draw(loss, path=tmp_path / name)
     assert (tmp_path / name).read_text() == text
     if name == "a.html":
         assert read_page(text).count["svg"] == 1
     else:
-        assert text.startswith("<svg" if name == "a.svg" else "x0")
+        assert text.startswith({"a.svg": "<svg", "a.dot": "digraph", "a.txt": "x0"}[name])
 
 
 def test_what_cannot_be_drawn_is_refused(loss, tmp_path):
-    with pytest.raises(ArgumentError, match=r"writes .svg, .html or .txt"):
+    with pytest.raises(ArgumentError, match=r"writes .svg, .html, .dot or .txt"):
         pb.tools.draw(loss, path=tmp_path / "a.png")
     with pytest.raises(ArgumentError, match="the form is"):
-        pb.tools.draw(loss, form="dot")
+        pb.tools.draw(loss, form="png")
     with pytest.raises(ArgumentError, match="does not require its gradient"):
         pb.tools.draw(pb.tensor(1.0))
     with pytest.raises(ArgumentError, match="not called yet"):
@@ -113,3 +117,39 @@ def test_a_long_tape_is_drawn_without_recursion():
     for _ in range(3000):
         y = pb.sin(y)
     assert pb.tools.draw(y).count("\n") == 3000
+
+
+def read_dot(text):
+    """The lines of boxes and of arrows, each arrow between boxes that are there."""
+    boxes = re.findall(r'^  n(\d+) \[label="(.*?[^\\])\\n', text, re.MULTILINE)
+    arrows = re.findall(r"^  n(\d+) -> n(\d+);$", text, re.MULTILINE)
+    assert text.startswith("digraph program {\n")
+    assert text.endswith("}\n")
+    assert {number for arrow in arrows for number in arrow} <= {number for number, _ in boxes}
+    return dict(boxes), arrows
+
+
+def test_dot_has_the_boxes_and_arrows_of_the_picture(tmp_path):
+    w = pb.tensor([1.0, 2.0], requires_grad=True)
+    tape = pb.sum(pb.sin(w) * w)
+    boxes, arrows = read_dot(pb.exchange.to_dot(tape, names={'w "1"': w}, path=tmp_path / "a.dot"))
+    assert list(boxes.values()) == ['w \\"1\\"', "sin", "multiply", "sum"]
+    assert sorted(arrows) == [("0", "1"), ("0", "2"), ("1", "2"), ("2", "3")]
+    assert (tmp_path / "a.dot").read_text() == pb.tools.draw(tape, names={'w "1"': w}, form="dot")
+    examples = [
+        (lambda x: pb.sum(pb.sin(x)), np.ones(3)),
+        (pb.jit(pb.grad(pb.sum)), np.ones(3)),
+        (pb.stage(pb.sin)(1.0),),
+    ]
+    for args in examples:
+        nodes, edges = nodes_and_edges(pb.tools.draw(*args, form="svg"))
+        boxes, arrows = read_dot(pb.exchange.to_dot(*args))
+        assert (len(boxes), len(arrows)) == (len(nodes), len(edges))
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="no graphviz")
+def test_graphviz_reads_dot():
+    text = pb.exchange.to_dot(lambda x: pb.scan(lambda c, r: (c * r, c), x[0], x), np.ones(3))
+    done = subprocess.run(["dot", "-Tsvg"], input=text, capture_output=True, text=True, check=True)
+    assert not done.stderr
+    assert done.stdout.count('class="node"') == len(read_dot(text)[0])

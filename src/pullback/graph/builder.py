@@ -232,7 +232,13 @@ class Graph:
     def fit_feed(self, name: str, value: GraphValue, given: Any, known: dict[Any, int]) -> Any:
         """An array for a placeholder or variable, checked; records in `known` what unknown sizes are."""
         spec, array = value.spec, as_value(given)
-        array = array.value if type(array) is Tensor else array
+        if type(array) is Tensor:
+            if array.is_tracked:
+                raise ArgumentError(
+                    f"{name!r} is fed {array!r}, whose derivatives would be lost; a graph is fed bare arrays and "
+                    "tensors.\n  Feed x.detach() if they are not wanted."
+                )
+            array = array.value
         if isinstance(array, Value):
             raise ArgumentError(f"{name!r} is fed {array!r}; a graph is fed bare arrays and tensors.")
         if not is_array(given):  # Python's numbers and lists have no dtype of their own

@@ -1,4 +1,4 @@
-"""Drawings of programs, or of cards with edges: SVG text, or a self-contained HTML page around it."""
+"""Drawings of programs, or of cards with edges: SVG or DOT text, or a self-contained HTML page around the former."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from ..arrays.value import Value
 from ..errors import ArgumentError
 from ..program.ir import Program, Symbol
 from ..program.text import format_program, format_spec
+from .dot_text import write_dot
 from .draw_layout import Box, DrawingLayout, lay_out
 
 _HEIGHT, _LAYER_STEP, _MARGIN, _CHARACTER_WIDTH = 38.0, 78.0, 20.0, 6.7
 #: A notebook draws programs of no more equations.
 _MOST_DRAWN = 120
+#: What a file is by the ending of its name.
+FORMS = {".svg": "svg", ".html": "html", ".htm": "html", ".dot": "dot", ".gv": "dot"}
 _COLORS = {
     "input": "#d7e8fa", "output": "#fae3c8", "elementwise": "#e4f2dc", "reduction": "#f6d9d9", "contraction": "#e6dcf5",
     "linear": "#f2efe0", "custom": "#fbe0ef",
@@ -67,13 +70,15 @@ class DrawingCard:
 
 
 def draw_program(program: Program, form: str) -> str:
-    """A program as "svg", or as "html" with its text beside."""
+    """A program as "svg", as "html" with its text beside, or as "dot"."""
     cards, edges = _make_cards(program)
     return draw_cards(cards, edges, format_program(program, data=False), form)
 
 
 def draw_cards(cards: list[DrawingCard], edges: list[tuple[int, int]], text: str, form: str) -> str:
     """The same for cards in an order in which edges go from earlier to later ones."""
+    if form == "dot":
+        return write_dot(cards, edges, _COLORS)
     picture = _draw_svg(cards, edges, lay_out([c.width for c in cards], edges))
     return picture if form == "svg" else _HTML_PAGE.format(svg=picture, text=html.escape(text))
 
@@ -86,11 +91,11 @@ def program_html(program: Program, *more: str) -> str:
 
 
 def save_drawing(program: Program, path: str | Path | None) -> str:
-    """The drawing's text; written to a `.svg` or `.html` file if a path is given."""
-    ending = ".svg" if path is None else Path(path).suffix.lower()
-    if ending not in (".svg", ".html", ".htm"):
-        raise ArgumentError(f"draw: writes .svg or .html files, got {str(path)!r}.")
-    picture = draw_program(program, "svg" if ending == ".svg" else "html")
+    """The drawing's text; written to a `.svg`, `.html` or `.dot` file if a path is given."""
+    form = "svg" if path is None else FORMS.get(Path(path).suffix.lower())
+    if form is None:
+        raise ArgumentError(f"draw: writes .svg, .html or .dot files, got {str(path)!r}.")
+    picture = draw_program(program, form)
     if path is not None:
         Path(path).write_text(picture, encoding="utf-8")
     return picture

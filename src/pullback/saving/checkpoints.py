@@ -9,7 +9,9 @@ from typing import Any, final
 
 from ..arrays.argument_checks import check_count
 from ..errors import StorageError
+from .asynchronous import start_saving
 from .atomic_write import TEMPORARY
+from .pending import PendingSave
 from .save_load import load, save
 
 _NAME = re.compile(r"step-(\d{10,})\.safetensors")
@@ -36,11 +38,27 @@ class Checkpoints:
         """Write a tree under a step number and delete the oldest beyond `keep`. Returns its path."""
         path = self.path(step)
         save(path, tree, metadata)
+        self._remove_old(step)
+        return path
+
+    def save_async(self, step: int, tree: Any, metadata: Mapping[str, str] | None = None) -> PendingSave:
+        """Start to `save`, and return while it goes on; old files are deleted when the new one is there.
+
+        >>> import tempfile, pullback as pb
+        >>> checkpoints = pb.Checkpoints(tempfile.mkdtemp(), keep=1)
+        >>> _ = checkpoints.save_async(0, {"step": 0})
+        >>> checkpoints.save_async(1, {"step": 1}).wait()
+        >>> checkpoints.steps()
+        [1]
+        """
+        return start_saving(self.path(step), tree, metadata, afterwards=lambda: self._remove_old(step))
+
+    def _remove_old(self, step: int) -> None:
+        """Delete the oldest beyond `keep`, besides the step that was just written."""
         for old in [s for s in self.steps() if s != step][: -(self.keep - 1) or None]:
             self.path(old).unlink(missing_ok=True)
         for left in self.directory.glob(f".step-*{TEMPORARY}"):  # of a process that was killed
             left.unlink(missing_ok=True)
-        return path
 
     def path(self, step: int) -> Path:
         """The file of a step."""

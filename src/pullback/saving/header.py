@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -18,7 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..arrays.dtypes import as_dtype
-from ..errors import FormatError
+from ..errors import ArgumentError, FormatError
 
 METADATA = "__metadata__"
 #: The names that the format has for dtypes.
@@ -96,7 +97,7 @@ def encode_header(entries: Iterable[TensorEntry], metadata: Mapping[str, str]) -
     data: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     for e in entries:
         data[e.name] = {"dtype": e.dtype_code, "shape": list(e.shape), "data_offsets": [e.start, e.stop]}
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+    text = encode_json(data, separators=(",", ":"))
     text += b" " * (-(len(text) + 8) % _ALIGNMENT)
     check_json_size(text, "save")
     if len(text) > MAX_HEADER_BYTES:
@@ -106,9 +107,9 @@ def encode_header(entries: Iterable[TensorEntry], metadata: Mapping[str, str]) -
     return len(text).to_bytes(8, "little") + text
 
 
-def read_header(file: BinaryIO, size: int, what: str) -> Header:
-    """The header of an open file of `size` bytes; anything malformed is an error."""
-    first = file.read(8)
+def read_header(file: BinaryIO, what: str) -> Header:
+    """The header of an open file; anything malformed is an error."""
+    size, first = os.fstat(file.fileno()).st_size, file.read(8)
     if len(first) < 8:
         raise FormatError(f"{what}: the file has {size} bytes, not even a length.")
     length = int.from_bytes(first, "little")
@@ -140,6 +141,16 @@ def check_json_size(text: str | bytes, what: str) -> None:
             f"{what}: {containers} containers and {values} values are more than a file may hold "
             f"({MAX_CONTAINERS} and {MAX_VALUES}).\n  Put values into arrays."
         )
+
+
+def encode_json(data: dict[str, Any], **layout: Any) -> bytes:
+    """A JSON object as UTF-8."""
+    try:
+        return json.dumps(data, ensure_ascii=False, **layout).encode()
+    except UnicodeEncodeError:
+        raise ArgumentError(
+            "save: a name or text holds half a character (a lone surrogate), which no file can."
+        ) from None
 
 
 def parse_json(raw: bytes, what: str) -> dict[str, Any]:

@@ -25,10 +25,12 @@ _LONG = 14000
 class TreeWriter:
     """Encodes a tree. What JSON lacks is a dict of one key, its tag; arrays are stored apart and named there.
 
-    The same array in two places is written once, and is one array again when read.
+    The same array in two places is written once, and is one array again when read. With `copies`, arrays that no tensor
+    holds are copied, since anybody may write into them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, copies: bool = False) -> None:
+        self._copies = copies
         self.arrays: dict[str, Any] = {}
         self._names: dict[int, str] = {}
         self._owners: list[Any] = []  # keeps ids unique while this lives
@@ -109,7 +111,7 @@ class TreeWriter:
         if found is None:
             found = self._names[id(owner)] = self._unique_name(path or "array")
             self._owners.append(owner)
-            self.arrays[found] = array
+            self.arrays[found] = array.copy() if self._copies and array is owner else array
         return {"pairs": found} if array.dtype.kind == "c" else found
 
     def _unique_name(self, wanted: str) -> str:
