@@ -78,3 +78,55 @@ def test_relaxed_draws_approach_choices(family):
     assert slope[0] > 0
     with pytest.raises(pb.errors.UnsupportedFunction, match="Poisson"):
         D.relaxed_sample(D.Poisson(1.0), 0.5, key=KEYS[0])
+
+
+NORMAL = (lambda m, s: D.Normal(m, s), (0.4, 1.3))
+MEASURES = {
+    "normal": (*NORMAL, lambda m, s: m**3 + 3 * m * s**2),
+    "exponential": (D.Exponential, (1.7,), lambda r: 6.0 / r**3),
+    "gamma rate": (lambda r: D.Gamma(2.5, r), (1.4,), lambda r: 2.5 * 3.5 * 4.5 / r**3),
+    "bernoulli": (D.Bernoulli, (0.3,), lambda p: p),
+    "poisson": (D.Poisson, (1.2,), lambda r: r**3 + 3 * r**2 + r),
+}
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_measure_valued_derivatives_are_unbiased(name):
+    """Of E x^3, by every parameter; those by what else f depends on are those of f."""
+    family, values, mean_cube = MEASURES[name]
+    mean = lambda *p, key: D.measure_valued(lambda x: x**3, family(*p), key=key, samples=16)  # noqa: E731
+    for i in range(len(values)):
+        slope = pb.grad(mean, i)
+        found, error = estimate(lambda key: slope(*values, key=key))  # noqa: B023
+        assert abs(found - pb.grad(mean_cube, i)(*values)) < 4 * error + 1e-12, (name, i)
+    value, error = estimate(lambda key: mean(*values, key=key))
+    assert abs(value - mean_cube(*values)) < 4 * error
+    inner = lambda c, key: D.measure_valued(lambda x: c * x, family(*values), key=key, samples=4)  # noqa: E731
+    assert np.isclose(pb.grad(inner)(2.0, key=KEYS[0]), inner(1.0, key=KEYS[0]))
+
+
+def test_measure_valued_of_many_coordinates():
+    """Each coordinate by itself, of equal numbers of coordinates and draws; and compiled."""
+    rates = np.array([0.5, 1.0, 2.0])
+    f = lambda x: pb.prod(x + 1.0) + pb.max(x)  # noqa: E731
+    mean = lambda r, key: D.measure_valued(f, D.Independent(D.Poisson(r), 1), key=key, samples=3)  # noqa: E731
+    found = pb.vmap(lambda key: pb.grad(mean)(rates, key))(KEYS)
+    score = lambda r, key: D.score_function(f, D.Independent(D.Poisson(r), 1), key=key, samples=200)  # noqa: E731
+    other = pb.vmap(lambda key: pb.grad(score)(rates, key))(KEYS)
+    gap = np.abs(found.mean(0) - other.mean(0))
+    assert (gap < 4 * np.hypot(found.std(0), other.std(0)) / 20).all()
+    eager = pb.grad(mean)(rates, KEYS[0])
+    assert np.allclose(pb.jit(pb.grad(mean))(rates, KEYS[0]), eager, rtol=1e-13)
+    assert np.allclose(pb.jvp(lambda r: mean(r, KEYS[0]), (rates,), (rates,))[1], eager @ rates)
+
+
+def test_measure_valued_refuses_what_it_lacks():
+    mean = lambda m: D.measure_valued(lambda x: x, D.Normal(m, 1.0), key=KEYS[0])  # noqa: E731
+    with pytest.raises(pb.errors.GraphError, match="second"):
+        pb.grad(pb.grad(mean))(0.3)
+    with pytest.raises(pb.errors.GraphError, match="second"):
+        pb.jit(pb.hessian(mean))(0.3)
+    with pytest.raises(pb.errors.UnsupportedFunction, match="StudentT"):
+        D.measure_valued(lambda x: x, D.StudentT(3.0), key=KEYS[0])
+    with pytest.raises(pb.errors.GraphError, match="Gamma"):
+        pb.grad(lambda a: D.measure_valued(lambda x: x, D.Gamma(a, 1.0), key=KEYS[0]))(2.0)

@@ -6,9 +6,11 @@ import scipy.stats as st
 
 import pullback as pb
 from pullback.distributions.sampling.leapfrog import Phase, Place, energy, take_leapfrog
+from pullback.distributions.sampling.metric import DiagonalMetric
 
 D = pb.distributions
 KEY = pb.random.key(11)
+UNIT = DiagonalMetric(np.ones(1))
 SCALES = np.array([0.1, 1.0, 10.0])
 
 
@@ -43,7 +45,7 @@ def test_one_transition_leaves_the_target_as_it_is(kernel):
     def move(x):
         def one(carry, row):
             key, x = row
-            made = kernel.move(key, slope, Place(x, *slope(x)), 1.1, np.ones(1))
+            made = kernel.move(key, slope, Place(x, *slope(x)), 1.1, UNIT)
             return carry, made.place.position
 
         return pb.scan(one, 0.0, x)[1]
@@ -61,13 +63,14 @@ def test_leapfrog_is_reversible_and_of_second_order():
 
     def walk(phase, step, count):
         for _ in range(count):
-            phase = take_leapfrog(slope, phase, step, np.ones(2))
+            phase = take_leapfrog(slope, phase, step, DiagonalMetric(np.ones(2)))
         return phase
 
     end = walk(start, 0.1, 20)
     back = walk(Phase(end.place, -end.momentum), 0.1, 20)
     assert np.allclose(back.place.position, x, atol=1e-13)
-    errors = [abs(energy(walk(start, 2 / n, n), np.ones(2)) - energy(start, np.ones(2))) for n in (160, 320, 640)]
+    metric = DiagonalMetric(np.ones(2))
+    errors = [abs(energy(walk(start, 2 / n, n), metric) - energy(start, metric)) for n in (160, 320, 640)]
     assert np.allclose(np.log2(np.divide(errors[:-1], errors[1:])), 2.0, atol=0.05)
 
 
@@ -106,15 +109,38 @@ def test_trees_supports_and_keys():
     assert np.array_equal(again.draws["rate"], found.draws["rate"])
 
 
+def test_a_dense_mass_learns_correlations():
+    """A narrow ridge: the matrix is learnt, trajectories get short, chains are the same on any number of threads."""
+    covariance = np.array([[1.0, 0.99], [0.99, 1.0]])
+    precision = np.linalg.inv(covariance)
+    ridge = lambda x: -0.5 * x @ (precision @ x)  # noqa: E731
+    settings = {"key": KEY, "draws": 800, "warmup": 400, "chains": 3}
+    found = {dense: D.mcmc(ridge, np.ones(2), dense=dense, **settings) for dense in (False, True)}
+    assert found[True].inverse_mass.shape == (3, 2, 2)
+    assert found[True].slopes.mean() < 0.5 * found[False].slopes.mean()
+    x = found[True].draws
+    assert np.allclose(np.cov(x.reshape(-1, 2).T), covariance, atol=0.15)
+    assert np.allclose(found[True].inverse_mass.mean(0), covariance, atol=0.25)
+    assert (np.abs(x.mean((0, 1))) < 4 / np.sqrt(D.effective_sample_size(x))).all()
+    threads = pb.get_num_threads()
+    try:
+        pb.set_num_threads(1)
+        alone = D.mcmc(ridge, np.ones(2), dense=True, **settings)
+    finally:
+        pb.set_num_threads(threads)
+    assert np.array_equal(alone.draws, x)
+
+
 def test_divergences_are_told():
     """A step far too long for a narrow valley, held by no warmup."""
     run = D.compile_chain(lambda x: -0.5 * pb.sum((x * np.array([1.0, 1e8])) ** 2), draws=5, warmup=0)
     made = D.NUTS().move(
         KEY, slope := pb.value_and_grad(lambda x: -0.5 * pb.sum((x * 1e4) ** 2)), Place(np.ones(1), *slope(np.ones(1))),
-        1.0, np.ones(1),
+        1.0, UNIT,
     )  # fmt: skip
     assert made.diverged
     assert run(KEY, np.zeros(2)).positions.shape == (5, 2)
+    assert " host " not in str(pb.explain(run, KEY, np.zeros(2)))
 
 
 def test_effective_sample_size_of_autoregressions():
@@ -131,7 +157,27 @@ def test_effective_sample_size_of_autoregressions():
         D.split_rhat(np.zeros(9))
 
 
+def test_starts():
+    """Those that no chain can leave are refused, integers and single precision taken."""
+    with pytest.raises(pb.errors.ArgumentError, match="start is nan"):
+        D.mcmc(lambda x: pb.log(x) - x, -1.0, key=KEY, draws=5, warmup=5)
+    with pytest.raises(pb.errors.ArgumentError, match="start is -inf"):
+        D.mcmc(D.Gamma(2.0).log_prob, -1.0, key=KEY, draws=5, warmup=5)
+    with pytest.raises(pb.errors.ArgumentError, match="slope"):
+        D.mcmc(lambda x: pb.sqrt(x * 0.0) - x * x, 1.0, key=KEY, draws=5, warmup=5)
+    found = D.mcmc(lambda t: -(t["a"] ** 2) - t["b"] ** 2, {"a": 0, "b": 1.0}, key=KEY, draws=5, warmup=5)
+    assert found.draws["a"].dtype == np.float64
+    for kernel in (D.NUTS(), D.HMC(steps=3)):
+        start = np.zeros(2, np.float32)
+        found = D.mcmc(lambda x: -pb.sum(x * x), start, key=KEY, kernel=kernel, draws=5, warmup=25)
+        assert found.draws.dtype == found.acceptance.dtype == found.step_size.dtype == np.float32
+
+
 def test_wrong_settings_are_named():
+    with pytest.raises(pb.errors.ArgumentError, match="target"):
+        D.compile_chain(gaussian, target=1.5)
+    with pytest.raises(pb.errors.ArgumentError, match="kernel"):
+        D.mcmc(gaussian, np.ones(3), key=KEY, kernel="nuts")
     with pytest.raises(pb.errors.ArgumentError, match="HMC"):
         D.HMC(steps=0)
     with pytest.raises(pb.errors.ArgumentError, match="max_depth"):

@@ -7,13 +7,12 @@ from typing import Any
 
 from ..errors import ArgumentError, UnsupportedFunction
 from ..implicit.solve_functions import argmin
-from ..ops.axes import as_integer
-from ..ops.dispatch import shape
+from ..ops.dispatch import as_value, shape
 from ..ops.reduce.reductions import mean
 from ..ops.shape.reshaping import matrix_transpose
 from ..transforms.jacobian.functions import hessian
 from ..transforms.vectorize import vmap
-from .distribution import Distribution
+from .distribution import Distribution, sample_count
 from .normal_vectors import MultivariateNormal
 
 
@@ -28,9 +27,13 @@ def laplace_approximation(log_density: Callable[..., Any], initial: Any, *params
     >>> found.mean.round(6).tolist(), found.variance.round(6).tolist()
     ([1.0, 1.0], [4.0, 4.0])
     """
-    if len(shape(initial)) != 1:
+    is_tree = isinstance(initial, dict | tuple)
+    initial = initial if is_tree else as_value(initial)
+    if is_tree or len(shape(initial)) != 1:
+        found = f"a {type(initial).__name__}" if is_tree else f"shape {shape(initial)}"
         raise ArgumentError(
-            f"laplace_approximation: wants a start vector, got shape {shape(initial)}; see pb.ravel_pytree for trees."
+            f"laplace_approximation: wants a start vector, got {found}.\n"
+            "  Of a tree: vector, unravel = pb.ravel_pytree(initial), and log_density(unravel(x)) of the vector x."
         )
 
     def potential(x: Any, *params: Any) -> Any:
@@ -56,7 +59,7 @@ def elbo(log_density: Callable[[Any], Any], guide: Distribution, *, key: Any, sa
             f"elbo: draws of {type(guide).__name__} do not move with its parameters.\n"
             "  Use pb.distributions.score_function(lambda z: log_density(z) - guide.log_prob(z), guide, key=key)."
         )
-    count = as_integer(samples, "elbo: samples")
+    count = sample_count(samples, "elbo")
     if guide.batch_shape:
         raise ArgumentError(
             f"elbo: the guide has batches of shape {guide.batch_shape}; make them one event by Independent."

@@ -13,23 +13,40 @@ import math
 from abc import ABC, abstractmethod
 from typing import Any, final
 
+import numpy as np
+
 from ..arrays.spec import spec_of
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ShapeError
+from ..ops.axes import as_shape
 from ..ops.dispatch import as_value
+from ..ops.dispatch import shape as shape_of
 from ..ops.elementwise.pointwise import abs as magnitude
-from ..ops.elementwise.pointwise import exp, expm1, log, sigmoid, softplus, tanh
+from ..ops.elementwise.pointwise import exp, expm1, log, sigmoid, sign, softplus, tanh
 from ..ops.elementwise.transcendental import atanh
 from ..ops.reduce.reductions import sum as total
+from ..ops.shape.reshaping import astype, broadcast_to, reshape
 from ..ops.special.entropy import logit
-from .value_objects import as_parameter, set_fields, value_object
+from ..ops.value_objects import as_parameter, set_fields, static, value_object
 
 Shape = tuple[int, ...]
 
 
 class Bijector(ABC):
-    """An invertible map y = forward(x). `rank` is how many of the last axes are one point: 0 for a map of numbers."""
+    """An invertible map y = forward(x). `rank` is how many of the last axes are one point: 0 for a map of numbers;
+    `image_rank` is that of the image, where it differs.
+    """
 
     rank: int = 0
+
+    @property
+    def image_rank(self) -> int:
+        """How many of the last axes are one point of the image."""
+        return self.rank
+
+    @property
+    def direction(self) -> Any:
+        """1 where a map of numbers rises, -1 where it falls; None for a map of vectors."""
+        return None if self.rank else 1.0
 
     @abstractmethod
     def forward(self, x: Any) -> Any:
@@ -69,7 +86,7 @@ class Identity(Bijector):
         return y
 
     def log_det(self, x: Any) -> Any:
-        return as_value(x) * 0.0
+        return everywhere(0.0, x)
 
 
 @final
@@ -95,7 +112,16 @@ class Affine(Bijector):
         return (as_value(y) - self.loc) / self.scale
 
     def log_det(self, x: Any) -> Any:
-        return log(magnitude(self.scale)) + as_value(x) * 0.0
+        return everywhere(_log_magnitude(self.scale), x)
+
+    @property
+    def direction(self) -> Any:
+        return sign(self.scale)
+
+    def forward_shape(self, shape: Shape) -> Shape:
+        return np.broadcast_shapes(shape, shape_of(self.loc), shape_of(self.scale))
+
+    inverse_shape = forward_shape
 
 
 @final
@@ -202,7 +228,67 @@ class Power(Bijector):
         return exp(log(y) / self.exponent)
 
     def log_det(self, x: Any) -> Any:
-        return log(magnitude(self.exponent)) + (self.exponent - 1.0) * log(x)
+        return _log_magnitude(self.exponent) + (self.exponent - 1.0) * log(x)
+
+    @property
+    def direction(self) -> Any:
+        return sign(self.exponent)
+
+    def forward_shape(self, shape: Shape) -> Shape:
+        return np.broadcast_shapes(shape, shape_of(self.exponent))
+
+    inverse_shape = forward_shape
+
+
+@final
+@value_object
+class Reshape(Bijector):
+    """Points of one shape as points of another, of as many numbers.
+
+    >>> import numpy as np
+    >>> from pullback.distributions import Reshape
+    >>> Reshape((4,), (2, 2)).forward(np.arange(4.0)).tolist()
+    [[0.0, 1.0], [2.0, 3.0]]
+    """
+
+    in_shape: Any = static()
+    out_shape: Any = static()
+
+    def __post_init__(self) -> None:
+        shapes = {name: as_shape(getattr(self, name), "Reshape") for name in ("in_shape", "out_shape")}
+        set_fields(self, shapes)
+        if math.prod(self.in_shape) != math.prod(self.out_shape):
+            raise ShapeError(f"Reshape: shapes {self.in_shape} and {self.out_shape} have different sizes.")
+
+    @property
+    def rank(self) -> int:  # type: ignore[override]
+        return len(self.in_shape)
+
+    @property
+    def image_rank(self) -> int:
+        return len(self.out_shape)
+
+    def forward(self, x: Any) -> Any:
+        return reshape(as_value(x), self.forward_shape(shape_of(x)))
+
+    def inverse(self, y: Any) -> Any:
+        return reshape(as_value(y), self.inverse_shape(shape_of(y)))
+
+    def log_det(self, x: Any) -> Any:
+        return sum_last(everywhere(0.0, x), self.rank)
+
+    def forward_shape(self, shape: Shape) -> Shape:
+        return _replace_end(shape, self.in_shape, self.out_shape)
+
+    def inverse_shape(self, shape: Shape) -> Shape:
+        return _replace_end(shape, self.out_shape, self.in_shape)
+
+
+def _replace_end(shape: Shape, old: Shape, new: Shape) -> Shape:
+    cut = len(shape) - len(old)
+    if cut < 0 or shape[cut:] != old:
+        raise ShapeError(f"Reshape: wants arrays whose shape ends in {old}, got {shape}.")
+    return (*shape[:cut], *new)
 
 
 @final
@@ -219,7 +305,15 @@ class Inverse(Bijector):
 
     @property
     def rank(self) -> int:  # type: ignore[override]
+        return int(self.bijector.image_rank)
+
+    @property
+    def image_rank(self) -> int:
         return int(self.bijector.rank)
+
+    @property
+    def direction(self) -> Any:
+        return self.bijector.direction
 
     def forward(self, x: Any) -> Any:
         return self.bijector.inverse(x)
@@ -258,7 +352,19 @@ class Chain(Bijector):
 
     @property
     def rank(self) -> int:  # type: ignore[override]
-        return max((b.rank for b in self.bijectors), default=0)
+        # what goes in is a point of each bijector, and so is what it makes of it
+        rank = 0
+        for b in reversed(self.bijectors):
+            rank = max(rank + b.rank - b.image_rank, b.rank)
+        return rank
+
+    @property
+    def image_rank(self) -> int:
+        return self.rank + sum(int(b.image_rank) - int(b.rank) for b in self.bijectors)
+
+    @property
+    def direction(self) -> Any:
+        return None if self.rank else math.prod(b.direction for b in self.bijectors)
 
     def forward(self, x: Any) -> Any:
         for bijector in self.bijectors:
@@ -272,10 +378,12 @@ class Chain(Bijector):
 
     def log_det(self, x: Any) -> Any:
         found: Any = None
+        rank = self.rank
         for bijector in self.bijectors:
-            share = sum_last(bijector.log_det(x), self.rank - bijector.rank)
+            share = sum_last(bijector.log_det(x), rank - bijector.rank)
             found, x = share if found is None else found + share, bijector.forward(x)
-        return as_value(x) * 0.0 if found is None else found
+            rank += bijector.image_rank - bijector.rank
+        return everywhere(0.0, x) if found is None else found
 
     def forward_shape(self, shape: Shape) -> Shape:
         for bijector in self.bijectors:
@@ -286,6 +394,18 @@ class Chain(Bijector):
         for bijector in reversed(self.bijectors):
             shape = bijector.inverse_shape(shape)
         return shape
+
+
+def everywhere(constant: Any, x: Any) -> Any:
+    """A constant at each point, in the dtype of the points if it is a Python number."""
+    found = spec_of(as_value(x))
+    wide = broadcast_to(constant, np.broadcast_shapes(shape_of(constant), found.shape))
+    return astype(wide, found.dtype) if isinstance(constant, float) and found.inexact else wide
+
+
+def _log_magnitude(scale: Any) -> Any:
+    """log |scale|; of a Python number it is one too, so that it does not widen a dtype."""
+    return math.log(abs(scale)) if isinstance(scale, int | float) else log(magnitude(scale))
 
 
 def sum_last(x: Any, count: int) -> Any:

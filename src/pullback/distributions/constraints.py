@@ -21,6 +21,7 @@ from ..ops.reduce.reductions import sum as total
 from ..ops.shape.arrange import diagonal, triu
 from ..ops.shape.reshaping import matrix_transpose
 from .bijectors import Affine, Bijector, Chain, Exp, Identity, Sigmoid
+from .matrix_bijectors import CholeskyProduct, CorrelationCholesky
 from .vector_bijectors import FillTriangular, StickBreaking
 
 
@@ -96,7 +97,8 @@ def _is_finite(bound: Any) -> bool:
 
 def _onto_interval(low: Any, high: Any, from_low: bool, to_high: bool) -> Bijector:
     if from_low and to_high:
-        return Chain((Sigmoid(), Affine(low, high - low))) if (low, high) != (0.0, 1.0) else Sigmoid()
+        is_unit = all(isinstance(end, int | float) for end in (low, high)) and (low, high) == (0, 1)
+        return Sigmoid() if is_unit else Chain((Sigmoid(), Affine(low, high - low)))
     if from_low:
         return Exp() if isinstance(low, float) and low == 0.0 else Chain((Exp(), Affine(low, 1.0)))
     return Chain((Exp(), Affine(high, -1.0))) if to_high else Identity()
@@ -141,6 +143,11 @@ def _outside_lower_cholesky(x: Any) -> Any:
     return logical_or(upper, logical_not(all_of(diagonal(x, axis1=-2, axis2=-1) > 0, axis=-1)))
 
 
+def _outside_correlation_cholesky(x: Any) -> Any:
+    gap = magnitude(total(x * x, axis=-1) - 1.0) > _tolerance(x)
+    return logical_or(_outside_lower_cholesky(x), any_of(gap, axis=-1))
+
+
 def _outside_symmetric(x: Any) -> Any:
     """Only symmetry is judged here, as far as rounding goes: the Cholesky factor says whether x is definite."""
     gap = magnitude(x - matrix_transpose(x))
@@ -148,9 +155,20 @@ def _outside_symmetric(x: Any) -> Any:
 
 
 simplex = Constraint("vectors of shares that sum to 1", _outside_simplex, 1, StickBreaking)
+interior_simplex = Constraint(
+    "vectors of positive shares that sum to 1",
+    lambda x: logical_or(_outside_simplex(x), any_of(x == 0, axis=-1)),
+    1,
+    StickBreaking,
+)
 one_hot = Constraint("one-hot vectors", _outside_one_hot, 1)
 lower_cholesky = Constraint("lower triangles with a positive diagonal", _outside_lower_cholesky, 2, FillTriangular)
-positive_definite = Constraint("symmetric positive definite matrices", _outside_symmetric, 2)
+positive_definite = Constraint(
+    "symmetric positive definite matrices", _outside_symmetric, 2, lambda: Chain((FillTriangular(), CholeskyProduct()))
+)
+correlation_cholesky = Constraint(
+    "Cholesky factors of correlation matrices", _outside_correlation_cholesky, 2, CorrelationCholesky
+)
 real_matrix = Constraint("matrices of real numbers", None, 2)
 
 

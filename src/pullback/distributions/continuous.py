@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, final
 
@@ -9,12 +10,12 @@ import numpy as np
 
 from ..errors import ArgumentError
 from ..ops.concrete import strip_derivatives
-from ..ops.elementwise.pointwise import exp, expm1, log, square
+from ..ops.elementwise.pointwise import exp, expm1, log, square, where
+from ..ops.value_objects import value_object
 from . import standard_forms as forms
-from .constraints import interval, nonnegative, positive, real
+from .constraints import Constraint, interval, nonnegative, positive, real
 from .distribution import Distribution, parameter
 from .law import Law, locate
-from .value_objects import value_object
 
 
 @final
@@ -187,6 +188,23 @@ class Beta(Distribution):
 
 @final
 @value_object
+class FisherSnedecor(Distribution):
+    """Fisher's F: the quotient of two chi-square variables, each over its degrees of freedom df1, df2.
+
+    >>> import pullback as pb
+    >>> float(pb.distributions.FisherSnedecor(3.0, 4.0).mean)
+    2.0
+    """
+
+    df1: Any = parameter(positive)
+    df2: Any = parameter(positive)
+
+    def law(self) -> Law:
+        return forms.fisher(self.df1, self.df2)
+
+
+@final
+@value_object
 class Chi2(Distribution):
     """The distribution of sums of df squared standard normal variables; df need not be an integer.
 
@@ -271,6 +289,30 @@ class Pareto(Distribution):
 
 @final
 @value_object
+class GeneralizedPareto(Distribution):
+    """What exceeds a high threshold loc: exponential for a concentration of 0, with a heavy tail above 0, and up to an
+    end, loc - scale / concentration, below 0.
+
+    >>> import pullback as pb
+    >>> float(pb.distributions.GeneralizedPareto(1.0, 2.0, 0.5).mean)
+    5.0
+    """
+
+    loc: Any = parameter(real)
+    scale: Any = parameter(positive)
+    concentration: Any = parameter(real, 0.0)
+
+    def law(self) -> Law:
+        xi = self.concentration
+        end = self.loc - self.scale / where(xi < 0, xi, -1.0)
+        high = where(xi < 0, end, math.inf)
+        support = Constraint("numbers that may exceed the threshold", lambda x: (x < self.loc) | (x > high))
+        found = locate(forms.generalized_pareto(xi), self.loc, self.scale)
+        return replace(found, support=replace(support, low=self.loc, high=high))
+
+
+@final
+@value_object
 class LogNormal(Distribution):
     """The distribution of exp(x) for a normal x of this loc and scale.
 
@@ -331,7 +373,7 @@ class Uniform(Distribution):
 @value_object
 class VonMises(Distribution):
     """The von Mises distribution of angles around loc: normal on a circle. `mean` and `variance` are those of the
-    circle. It has no sampler.
+    circle; draws and the distribution function count angles from loc - pi to loc + pi.
 
     >>> import pullback as pb
     >>> round(float(pb.distributions.VonMises(0.0, 1.0).log_prob(0.0)), 6)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, final
 
+import numpy as np
+
 from ..arrays.spec import spec_of
+from ..arrays.value import Value
+from ..errors import UnsupportedFunction
+from ..ops.concrete import strip_derivatives
 from ..ops.dispatch import as_value, shape
-from ..ops.elementwise.pointwise import exp, log, log1p, minimum, square, where
+from ..ops.elementwise.pointwise import exp, expm1, log, log1p, minimum, square, where
 from ..ops.elementwise.rounding import floor
 from ..ops.index.indexing import take_along_axis
 from ..ops.random import discrete as draws
@@ -16,15 +22,16 @@ from ..ops.reduce.reductions import argmax
 from ..ops.reduce.reductions import sum as total
 from ..ops.reduce.scans import cumulative_sum
 from ..ops.shape.reshaping import astype, broadcast_to, expand_dims
-from ..ops.special.entropy import xlogy
 from ..ops.special.gamma import betaln, gammaln
 from ..ops.special.incomplete_beta import betainc
 from ..ops.special.incomplete_gamma import gammaincc
+from ..ops.value_objects import set_fields, value_object
 from . import odds
 from .constraints import boolean, integer_interval, nonnegative, nonnegative_integer, positive
-from .distribution import Distribution, check_parameter, parameter
+from .distribution import Distribution, check_parameter, parameter, ranked
 from .law import Law, batch_of
-from .value_objects import set_fields, value_object
+from .normalizers import log_beta
+from .ratios import times_log
 
 
 @final
@@ -37,7 +44,7 @@ class Bernoulli(Distribution):
     0.25
     """
 
-    odds: Any
+    odds: Any = ranked(0)
 
     def __init__(self, probs: Any = None, logits: Any = None) -> None:
         set_fields(self, {"odds": odds.binary("Bernoulli", probs, logits)})
@@ -66,6 +73,7 @@ class Bernoulli(Distribution):
             mode=lambda: where(o.p > 0.5, 1.0, 0.0),
             entropy=lambda: -o.times_log(o.p) - o.times_log_complement(1.0 - o.p),
             cdf=lambda x: where(x < 0, 0.0, 1.0 - o.p),
+            values=lambda: np.arange(2.0),
         )
 
 
@@ -79,8 +87,8 @@ class Binomial(Distribution):
     1.0
     """
 
-    total_count: Any
-    odds: Any
+    total_count: Any = ranked(0)
+    odds: Any = ranked(0)
 
     def __init__(self, total_count: Any, probs: Any = None, logits: Any = None) -> None:
         count = as_value(total_count)
@@ -102,8 +110,13 @@ class Binomial(Distribution):
 
         def log_density(x: Any) -> Any:
             # log C(n, x) = -log(n + 1) - log B(x + 1, n - x + 1)
-            ways = -log1p(as_float(n, x)) - betaln(x + 1.0, n - x + 1.0)
+            ways = -_log1p_of_count(n, x) - betaln(x + 1.0, n - x + 1.0)
             return ways + o.times_log(x) + o.times_log_complement(n - x)
+
+        def entropy() -> Any:
+            logs = of_counts(n, log_density, "Binomial.entropy", batch_of(n, o.value))
+            known = where(logs == -math.inf, 0.0, logs)
+            return -total(exp(known) * known, axis=0)
 
         return Law(
             support=integer_interval(0, n),
@@ -115,13 +128,29 @@ class Binomial(Distribution):
             mean=lambda: n * o.p,
             variance=lambda: n * o.p * (1.0 - o.p),
             mode=lambda: minimum(floor((n + 1.0) * o.p), n),
+            entropy=entropy,
+            values=lambda: np.arange(1.0 + count_of(n, "Binomial.enumerate_support")),
             cdf=lambda x: where(x < 0, 0.0, betainc(n - floor(x), floor(x) + 1.0, 1.0 - o.p)),
         )
 
 
-def as_float(count: Any, like: Any) -> Any:
-    """A count as a number of the dtype of another."""
-    return float(count) if isinstance(count, int | float) else astype(count, spec_of(like).dtype)
+def count_of(total_count: Any, what: str) -> int:
+    """The number of trials, which is to be known, and one for all."""
+    known = strip_derivatives(as_value(total_count))
+    if isinstance(known, Value) or len(set(np.ravel(np.asarray(known)).tolist())) != 1:
+        raise UnsupportedFunction(f"{what}: wants a total_count that is known, and the same for the whole batch.")
+    return int(np.ravel(np.asarray(known))[0])
+
+
+def of_counts(total_count: Any, f: Any, what: str, batch: Any) -> Any:
+    """f of each count from 0 to total_count, along a new first axis."""
+    counts = np.arange(1.0 + count_of(total_count, what))
+    return f(counts.reshape(-1, *(1,) * len(batch)))
+
+
+def _log1p_of_count(count: Any, like: Any) -> Any:
+    """log(1 + count) in the dtype of another; of a Python number it is one too, so that it does not widen a dtype."""
+    return math.log1p(count) if isinstance(count, int | float) else log1p(astype(count, spec_of(like).dtype))
 
 
 @final
@@ -134,10 +163,10 @@ class Geometric(Distribution):
     3.0
     """
 
-    odds: Any
+    odds: Any = ranked(0)
 
     def __init__(self, probs: Any = None, logits: Any = None) -> None:
-        set_fields(self, {"odds": odds.binary("Geometric", probs, logits)})
+        set_fields(self, {"odds": odds.binary("Geometric", probs, logits, odds.POSSIBLE)})
 
     @property
     def probs(self) -> Any:
@@ -167,7 +196,7 @@ class Geometric(Distribution):
             variance=lambda: (1.0 - o.p) / square(o.p),
             mode=lambda: 0.0,
             entropy=lambda: (-o.times_log(o.p) - o.times_log_complement(1.0 - o.p)) / o.p,
-            cdf=lambda x: where(x < 0, 0.0, 1.0 - exp(o.times_log_complement(floor(x) + 1.0))),
+            cdf=lambda x: where(x < 0, 0.0, -expm1(o.times_log_complement(floor(x) + 1.0))),
         )
 
 
@@ -187,7 +216,7 @@ class Poisson(Distribution):
         rate = self.rate
         return Law(
             support=nonnegative_integer,
-            log_density=lambda x: xlogy(x, rate) - rate - gammaln(x + 1.0),
+            log_density=lambda x: times_log(x, rate) - rate - gammaln(x + 1.0),
             draw=lambda size, key, dtype: astype(draws.poisson(rate, size, key=key), dtype),
             moves=False,
             inside=0.0,
@@ -210,8 +239,8 @@ class NegativeBinomial(Distribution):
     3.0
     """
 
-    total_count: Any
-    odds: Any
+    total_count: Any = ranked(0)
+    odds: Any = ranked(0)
 
     def __init__(self, total_count: Any, probs: Any = None, logits: Any = None) -> None:
         count = as_value(total_count)
@@ -233,7 +262,7 @@ class NegativeBinomial(Distribution):
 
         def log_density(x: Any) -> Any:
             # log C(r + x - 1, x) = -log(r + x) - log B(r, x + 1)
-            return o.times_log_complement(r) + o.times_log(x) - log(r + x) - betaln(r, x + 1.0)
+            return o.times_log_complement(r) + o.times_log(x) - log(r + x) - log_beta(r, x + 1.0)
 
         def draw(size: Any, key: Any, dtype: Any) -> Any:
             # a Poisson variable whose rate is a gamma variable
@@ -270,7 +299,7 @@ class Categorical(Distribution):
     0.75
     """
 
-    odds: Any
+    odds: Any = ranked(1)
 
     def __init__(self, probs: Any = None, logits: Any = None) -> None:
         set_fields(self, {"odds": odds.classes("Categorical", probs, logits)})
@@ -300,6 +329,7 @@ class Categorical(Distribution):
             variance=lambda: total(square(places - total(places * o.p, axis=-1, keepdims=True)) * o.p, axis=-1),
             mode=lambda: argmax(o.p, axis=-1),
             entropy=lambda: -total(o.times_logs(o.p), axis=-1),
+            values=lambda: np.arange(float(own[-1])),
             cdf=lambda x: where(x < 0, 0.0, _pick(cumulative_sum(o.p, axis=-1), floor(x))),
         )
 
@@ -313,14 +343,16 @@ def class_numbers(probabilities: Any) -> Any:
 
 def draw_classes(logs: Any, size: Any, key: Any, dtype: Any) -> Any:
     """Classes of these log-probabilities, of a shape that ends in that of the batch."""
-    lead = size[: len(size) - len(shape(logs)) + 1]
-    return astype(draws.categorical(logs, lead, key=key), dtype)
+    own = shape(logs)
+    lead = size[: len(size) - len(own) + 1]
+    wide = broadcast_to(logs, (*size[len(lead) :], own[-1]))
+    return astype(draws.categorical(wide, lead, key=key), dtype)
 
 
 def _pick(table: Any, x: Any) -> Any:
     """The entries of a table's last axis at these places, both broadcast."""
-    count = shape(table)[-1]
+    count, known = shape(table)[-1], x == x
     outer = batch_of(x, table[..., 0])
     wide = broadcast_to(table, (*outer, count))
-    place = expand_dims(astype(broadcast_to(x, outer), "int64"), axis=-1)
-    return take_along_axis(wide, place, axis=-1)[..., 0]
+    place = expand_dims(astype(broadcast_to(where(known, x, 0.0), outer), "int64"), axis=-1)
+    return where(known, take_along_axis(wide, place, axis=-1)[..., 0], math.nan)

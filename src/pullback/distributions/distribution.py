@@ -12,24 +12,29 @@ import numpy as np
 
 from ..arrays.argument_checks import short_repr
 from ..arrays.spec import spec_of
-from ..arrays.trees import flatten
+from ..arrays.trees import flatten, map_tree
 from ..errors import ArgumentError, ShapeError, UnsupportedFunction
-from ..ops.axes import as_shape
+from ..ops.axes import as_integer, as_shape
 from ..ops.concrete import strip_derivatives
 from ..ops.dispatch import as_value
-from ..ops.elementwise.pointwise import exp, logical_or, sqrt, where
+from ..ops.elementwise.pointwise import exp, isinf, logical_and, logical_or, sqrt, where
 from ..ops.families import result_dtype
 from ..ops.random.draw_ops import held
 from ..ops.random.keys import key_on_device
-from ..ops.shape.reshaping import astype, broadcast_to, expand_dims
+from ..ops.shape.reshaping import astype, broadcast_to, expand_dims, reshape
+from ..ops.value_objects import hold_constant, map_leaves, set_fields, with_fields
 from .constraints import Constraint
 from .law import Law, Shape
-from .value_objects import hold_constant, map_leaves, set_fields
 
 
 def parameter(constraint: Constraint, default: Any = dataclasses.MISSING) -> Any:
     """A field of a distribution that must lie in a set."""
-    return dataclasses.field(default=default, metadata={"constraint": constraint})
+    return dataclasses.field(default=default, metadata={"constraint": constraint, "rank": constraint.rank})
+
+
+def ranked(rank: int) -> Any:
+    """A field of a class with a constructor of its own: so many of its last axes are one parameter."""
+    return dataclasses.field(metadata={"rank": rank})
 
 
 class Distribution(ABC):
@@ -53,20 +58,25 @@ class Distribution(ABC):
             align_dtypes(self, [field.name for field in fields])
             check_broadcast(self)
 
+    def _stated_law(self) -> Law:
+        """The law; zeros among probabilities have infinite logarithms, which are no reason to warn."""
+        with np.errstate(all="ignore"):
+            return self.law()
+
     @property
     def batch_shape(self) -> Shape:
         """The shape of independent distributions that the parameters make together."""
-        return self.law().batch_shape
+        return self._stated_law().batch_shape
 
     @property
     def event_shape(self) -> Shape:
         """The shape of a single draw of one of them."""
-        return self.law().event_shape
+        return self._stated_law().event_shape
 
     @property
     def support(self) -> Constraint:
         """Where the density is not zero."""
-        return self.law().support
+        return self._stated_law().support
 
     @property
     def dtype(self) -> Any:
@@ -78,17 +88,24 @@ class Distribution(ABC):
     @property
     def has_rsample(self) -> bool:
         """Whether draws move smoothly with the parameters."""
-        law = self.law()
+        law = self._stated_law()
         return law.moves and law.draw is not None
+
+    @property
+    def has_enumerate_support(self) -> bool:
+        """Whether `enumerate_support` has all its values."""
+        return self._stated_law().values is not None
 
     def log_prob(self, value: Any) -> Any:
         """The logarithm of the density, or of the probability, at a value; minus infinity outside the support."""
-        law = self.law()
+        law = self._stated_law()
         x = self._as_point(value, law)
         with np.errstate(all="ignore"):
             if law.support.outside is None:
                 return law.log_density(x)
             outside = law.support.outside(x)
+            if not law.support.rank:
+                outside = logical_or(outside, isinf(x))
             return where(outside, -math.inf, law.log_density(_replace_outside(outside, x, law)))
 
     def prob(self, value: Any) -> Any:
@@ -104,7 +121,7 @@ class Distribution(ABC):
 
     def rsample(self, shape: Any = (), *, key: Any = None) -> Any:
         """Draws that move smoothly with the parameters, for derivatives of expectations."""
-        law = self.law()
+        law = self._stated_law()
         if not law.moves:
             raise UnsupportedFunction(
                 f"{type(self).__name__}.rsample: draws jump as the parameters move, so they have no derivative.\n"
@@ -114,12 +131,17 @@ class Distribution(ABC):
         return self._draw("rsample", shape, key)
 
     def _draw(self, method: str, shape: Any, key: Any) -> Any:
-        law = self.law()
+        law = self._stated_law()
         if law.draw is None:
             raise UnsupportedFunction(f"{type(self).__name__}.{method}: no sampler for this distribution.")
         size = (*as_shape(shape, f"{type(self).__name__}.{method}"), *law.batch_shape)
         with np.errstate(all="ignore"):
-            return law.draw(size, key_on_device(key, None, method), self.dtype)
+            return law.draw(size, key_on_device(key, self._device(), method), self.dtype)
+
+    def _device(self) -> str | None:
+        """Where the parameters lie, and draws will; None if they are numbers."""
+        specs = [spec_of(leaf) for leaf in flatten(self)[0]]
+        return next((s.device for s in specs if s.weak is None), None)
 
     @property
     def mean(self) -> Any:
@@ -143,34 +165,78 @@ class Distribution(ABC):
 
     def entropy(self) -> Any:
         """The expectation of minus log_prob: of a discrete distribution its entropy, else the differential one."""
-        law = self.law()
+        law = self._stated_law()
         with np.errstate(all="ignore"):
             return _spread(self._stated(law, "entropy")(), law.batch_shape, self.dtype)
 
+    def perplexity(self) -> Any:
+        """The exponential of the entropy: of so many equal choices the entropy would be the same."""
+        return exp(self.entropy())
+
     def cdf(self, value: Any) -> Any:
         """The probability of a draw that is not above the value."""
-        law = self.law()
+        law = self._stated_law()
         cdf, x = self._stated(law, "cdf"), self._as_point(value, law)
         with np.errstate(all="ignore"):
             # the ends of the support decide, wherever the value lies: not between integers too
             below, above = x < law.support.low, x >= law.support.high
+            if law.support.outside is not None:  # an end that does not belong to it
+                below = logical_or(below, logical_and(x <= law.support.low, law.support.outside(x)))
             inner = where(logical_or(below, above), law.inside, x)
             return where(below, 0.0, where(above, 1.0, cdf(inner)))
 
     def icdf(self, value: Any) -> Any:
         """The value that a draw does not exceed with this probability: the inverse of `cdf`."""
-        law = self.law()
+        law = self._stated_law()
         icdf, p = self._stated(law, "icdf"), as_value(value)
         with np.errstate(all="ignore"):
             outside = logical_or(p < 0, p > 1)
             return where(outside, math.nan, icdf(where(outside, 0.5, p)))
+
+    def enumerate_support(self, expand: bool = True) -> Any:
+        """All values of a distribution that has finitely many, along a new first axis; for each of the batch, or once
+        with axes of size one in its place.
+        """
+        law = self._stated_law()
+        if law.values is None:
+            raise UnsupportedFunction(f"{type(self).__name__}.enumerate_support: its values are not finitely many.")
+        values = as_value(law.values())
+        count = spec_of(values).shape[:1]
+        lead = law.batch_shape if expand else (1,) * len(law.batch_shape)
+        once = reshape(values, (*count, *(1,) * len(law.batch_shape), *law.event_shape))
+        return astype(broadcast_to(once, (*count, *lead, *law.event_shape)), self.dtype)
+
+    def expand(self, batch_shape: Any) -> Any:
+        """The same distribution with parameters that are broadcast to a larger batch, whose draws are independent."""
+        wanted = as_shape(batch_shape, f"{type(self).__name__}.expand")
+        try:
+            fits = np.broadcast_shapes(self.batch_shape, wanted) == wanted
+        except ValueError:
+            fits = False
+        if not fits:
+            raise ShapeError(
+                f"{type(self).__name__}.expand: batches of shape {self.batch_shape} do not broadcast to {wanted}."
+            )
+        return self._expand_to(wanted)
+
+    def _expand_to(self, batch: Shape) -> Any:
+        def widen(x: Any, rank: int) -> Any:
+            own = spec_of(x).shape
+            return broadcast_to(x, (*batch, *own[len(own) - rank :]))
+
+        parts = {}
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            part, rank = getattr(self, field.name), field.metadata.get("rank")
+            # a field without a rank belongs to the structure
+            parts[field.name] = part if rank is None else map_tree(lambda x: widen(as_value(x), rank), part)  # noqa: B023
+        return with_fields(self, parts)
 
     def detach(self) -> Any:
         """The same distribution with parameters that are constants to every derivative."""
         return hold_constant(self)
 
     def _constant(self, name: str) -> Any:
-        law = self.law()
+        law = self._stated_law()
         with np.errstate(all="ignore"):
             return _spread(self._stated(law, name)(), (*law.batch_shape, *law.event_shape), self.dtype)
 
@@ -184,6 +250,8 @@ class Distribution(ABC):
         """A value as floating-point numbers, of a shape that fits."""
         x, name = as_value(value), type(self).__name__
         found = spec_of(x)
+        if found.dtype.kind not in "biuf":
+            raise ArgumentError(f"{name}: a value must be real, got {found}.")
         rank = len(law.event_shape)
         if rank and (found.shape[-rank:] != law.event_shape):
             raise ShapeError(f"{name}: a value has shape {law.event_shape} at the end, got {found.shape}.")
@@ -201,20 +269,25 @@ def _replace_outside(outside: Any, x: Any, law: Law) -> Any:
     """x, with a point of the support wherever it is outside: neither value nor derivative there is to be seen."""
     for _ in range(law.support.rank):
         outside = expand_dims(outside, axis=-1)
-    return where(outside, law.inside, x)
+    return where(outside, astype(as_value(law.inside), spec_of(x).dtype), x)
 
 
 def _spread(x: Any, shape: Shape, dtype: Any) -> Any:
-    x = as_value(x)
-    wide = broadcast_to(x, shape)
-    found = spec_of(wide)
-    return wide if found.inexact and found.weak is None and spec_of(x).weak is None else astype(wide, dtype)
+    return astype(broadcast_to(as_value(x), shape), dtype)
+
+
+def sample_count(samples: Any, what: str) -> int:
+    """How many draws a mean is to be taken over: one or more."""
+    count = as_integer(samples, f"{what}: samples")
+    if count < 1:
+        raise ArgumentError(f"{what}: samples must be 1 or more, got {count}.")
+    return count
 
 
 def check_parameter(family: str, name: str, value: Any, constraint: Constraint) -> None:
     """Refuse a parameter outside of its set, where its elements are known; those of a transform are not."""
     found = spec_of(value)
-    if found.dtype.kind == "c":
+    if found.dtype.kind not in "biuf":
         raise ArgumentError(f"{family}: {name} must be real, got {found}.")
     if len(found.shape) < constraint.rank:
         raise ShapeError(f"{family}: {name} needs {constraint.rank} axes or more, got shape {found.shape}.")

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UnsupportedFunction
+from ..arrays.trees import flatten
+from ..errors import ShapeError, UnsupportedFunction
+from ..ops.concrete import as_bare_array, is_concrete
 from ..ops.dispatch import shape
 from ..ops.elementwise.pointwise import abs as magnitude
 from ..ops.elementwise.pointwise import cos, exp, log, logical_or, power, square, where
@@ -36,13 +38,15 @@ from .continuous import (
     VonMises,
     Weibull,
 )
+from .cross_entropy import divergence_by_moments
 from .discrete import Bernoulli, Binomial, Categorical, Geometric, NegativeBinomial, Poisson
 from .distribution import Distribution
-from .normal_vectors import MultivariateNormal
+from .normal_vectors import LowRankMultivariateNormal, MultivariateNormal
+from .ratios import times_log
 from .standard_forms import EULER
 from .vector_bijectors import solve_lower
 from .vectors import Dirichlet, OneHotCategorical, log_normalizer
-from .wrappers import Independent
+from .wrappers import Independent, TransformedDistribution
 
 Formula = Callable[[Any, Any], Any]
 _FORMULAS: dict[tuple[type, type], Formula] = {}
@@ -68,22 +72,30 @@ def register_kl(p: type, q: type) -> Callable[[Formula], Formula]:
 
 
 def kl_divergence(p: Distribution, q: Distribution) -> Any:
-    """E[log p(x) - log q(x)] for x drawn of p, in closed form; pairs without one raise by name.
+    """E[log p(x) - log q(x)] for x drawn of p, in closed form; pairs without one raise by name. Infinite where p has
+    draws that q never has.
 
     >>> import pullback as pb
     >>> D = pb.distributions
     >>> float(D.kl_divergence(D.Normal(1.0, 1.0), D.Normal(0.0, 1.0)))
     0.5
     """
+    try:
+        np.broadcast_shapes(p.batch_shape, q.batch_shape)
+    except ValueError:
+        raise ShapeError(
+            f"kl_divergence: batches of shapes {p.batch_shape} and {q.batch_shape} do not broadcast together."
+        ) from None
     formula = _FORMULAS.get((type(p), type(q)))
-    if formula is None:
+    with np.errstate(all="ignore"):
+        found = divergence_by_moments(p, q) if formula is None else formula(p, q)
+    if found is None:
         raise UnsupportedFunction(
             f"kl_divergence: no closed form for {type(p).__name__} and {type(q).__name__}.\n"
             "  Register one by pb.distributions.register_kl, or estimate it: x = p.rsample((n,), key=key), then "
             "pb.mean(p.log_prob(x) - q.log_prob(x), axis=0)."
         )
-    with np.errstate(all="ignore"):
-        return formula(p, q)
+    return found
 
 
 @register_kl(Normal, Normal)
@@ -135,16 +147,6 @@ def _gamma(p: Any, q: Any) -> Any:
 @register_kl(Chi2, Chi2)
 def _chi2(p: Any, q: Any) -> Any:
     return _of_gammas(0.5 * p.df, 0.5, 0.5 * q.df, 0.5)
-
-
-@register_kl(Exponential, Gamma)
-def _exponential_gamma(p: Any, q: Any) -> Any:
-    return _of_gammas(1.0, p.rate, q.concentration, q.rate)
-
-
-@register_kl(Gamma, Exponential)
-def _gamma_exponential(p: Any, q: Any) -> Any:
-    return _of_gammas(p.concentration, p.rate, 1.0, q.rate)
 
 
 @register_kl(Beta, Beta)
@@ -211,7 +213,7 @@ def _geometric(p: Any, q: Any) -> Any:
 
 @register_kl(Poisson, Poisson)
 def _poisson(p: Any, q: Any) -> Any:
-    return p.rate * log(p.rate / q.rate) + q.rate - p.rate
+    return times_log(p.rate, p.rate) - times_log(p.rate, q.rate) + q.rate - p.rate
 
 
 @register_kl(Categorical, Categorical)
@@ -228,13 +230,18 @@ def _dirichlet(p: Any, q: Any) -> Any:
 
 
 @register_kl(MultivariateNormal, MultivariateNormal)
+@register_kl(MultivariateNormal, LowRankMultivariateNormal)
+@register_kl(LowRankMultivariateNormal, MultivariateNormal)
+@register_kl(LowRankMultivariateNormal, LowRankMultivariateNormal)
 def _multivariate_normal(p: Any, q: Any) -> Any:
-    size = shape(p.scale_tril)[-1]
-    lead = np.broadcast_shapes(shape(p.scale_tril)[:-2], shape(q.scale_tril)[:-2])
-    left, right = (broadcast_to(x, (*lead, size, size)) for x in (q.scale_tril, p.scale_tril))
+    if p.event_shape != q.event_shape:
+        raise ShapeError(f"kl_divergence: events of shapes {p.event_shape} and {q.event_shape} differ.")
+    size, factors = p.event_shape[0], [q.scale_tril, p.scale_tril]
+    lead = np.broadcast_shapes(*(shape(x)[:-2] for x in factors))
+    left, right = (broadcast_to(x, (*lead, size, size)) for x in factors)
     ratio = triangular_solve(left, right, lower=True)
-    gap = solve_lower(q.scale_tril, p.loc - q.loc)
-    logs = [total(log(diagonal(x.scale_tril, axis1=-2, axis2=-1)), axis=-1) for x in (q, p)]
+    gap = solve_lower(factors[0], p.loc - q.loc)
+    logs = [total(log(diagonal(x, axis1=-2, axis2=-1)), axis=-1) for x in factors]
     return 0.5 * (total(square(ratio), axis=(-2, -1)) + total(square(gap), axis=-1) - size) + logs[0] - logs[1]
 
 
@@ -247,3 +254,28 @@ def _independent(p: Any, q: Any) -> Any:
     inner = kl_divergence(p.base, q.base)
     batch = np.broadcast_shapes(p.base.batch_shape, q.base.batch_shape)
     return sum_last(broadcast_to(inner, batch), p.reinterpreted)
+
+
+@register_kl(TransformedDistribution, TransformedDistribution)
+def _transformed(p: Any, q: Any) -> Any:
+    """Of images under one bijector: that of the bases."""
+    if not _are_equal(p.bijector, q.bijector):
+        raise UnsupportedFunction("kl_divergence: the bijectors of both distributions must be equal.")
+    spare = max(p.bijector.rank - len(p.base.event_shape), 0)
+    inner = kl_divergence(p.base, q.base)
+    batch = np.broadcast_shapes(p.base.batch_shape, q.base.batch_shape)
+    return broadcast_to(sum_last(broadcast_to(inner, batch), spare), np.broadcast_shapes(p.batch_shape, q.batch_shape))
+
+
+def _are_equal(a: Any, b: Any) -> bool:
+    """Whether two trees are the same, as far as can be known now."""
+    if a is b:
+        return True
+    (left, structure), (right, other) = flatten(a), flatten(b)
+    if structure != other:
+        return False
+    known = all(x is y or (is_concrete(x) and is_concrete(y)) for x, y in zip(left, right, strict=True))
+    return known and all(
+        x is y or np.array_equal(as_bare_array(x, "kl_divergence"), as_bare_array(y, "kl_divergence"))
+        for x, y in zip(left, right, strict=True)
+    )

@@ -7,16 +7,19 @@ from typing import Any
 
 from ..arrays.spec import spec_of
 from ..errors import ArgumentError, UnsupportedFunction
-from ..ops.axes import as_integer
+from ..ops.axes import as_shape
+from ..ops.dispatch import as_value
 from ..ops.elementwise.pointwise import exp, sigmoid, stop_gradient
 from ..ops.random.discrete import gumbel_softmax
+from ..ops.random.keys import key_on_device
 from ..ops.random.samplers import logistic
 from ..ops.reduce.reductions import mean
 from ..ops.reduce.reductions import sum as total
 from ..ops.shape.reshaping import astype, broadcast_to
 from ..transforms.vectorize import vmap
+from .constraints import positive
 from .discrete import Bernoulli
-from .distribution import Distribution
+from .distribution import Distribution, check_parameter, sample_count
 from .vectors import OneHotCategorical
 
 
@@ -41,7 +44,7 @@ def score_function(
     >>> bool(abs(pb.grad(mean)(0.3) - 3.0) < 0.1)
     True
     """
-    count = as_integer(samples, "score_function: samples")
+    count = sample_count(samples, "score_function")
     x = distribution.detach().sample((count,), key=key)
     values = vmap(f)(x)
     if spec_of(values).shape != (count,):
@@ -91,14 +94,18 @@ def relaxed_sample(
     >>> x.shape, bool(abs(x.sum(-1) - 1.0).max() < 1e-12)
     ((3, 2), True)
     """
-    lead = (shape,) if isinstance(shape, int) else tuple(shape)
+    check_parameter("relaxed_sample", "temperature", as_value(temperature), positive)
+    lead = as_shape(shape, "relaxed_sample")
     if isinstance(distribution, OneHotCategorical):
         logits = distribution.logits
         wide = broadcast_to(logits, (*lead, *spec_of(logits).shape))
-        return gumbel_softmax(wide, temperature, hard=hard, key=key)
+        return gumbel_softmax(
+            wide, temperature, hard=hard, key=key_on_device(key, spec_of(wide).device, "relaxed_sample")
+        )
     if isinstance(distribution, Bernoulli):
         logits = distribution.logits
-        noise = logistic(size=(*lead, *spec_of(logits).shape), key=key, dtype=distribution.dtype)
+        given = key_on_device(key, spec_of(logits).device, "relaxed_sample")
+        noise = logistic(size=(*lead, *spec_of(logits).shape), key=given, dtype=distribution.dtype)
         soft = sigmoid((logits + noise) / temperature)
         if not hard:
             return soft

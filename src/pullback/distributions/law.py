@@ -40,6 +40,7 @@ class Law:
     entropy: Constant | None = None
     cdf: Curve | None = None
     icdf: Curve | None = None
+    values: Constant | None = None  # all of them, along the first axis
 
 
 def batch_of(*parameters: Any) -> Shape:

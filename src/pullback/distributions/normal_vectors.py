@@ -13,17 +13,18 @@ from ..ops.dispatch import as_value, shape
 from ..ops.elementwise.pointwise import log, sqrt, square
 from ..ops.linalg.factorizations import cholesky
 from ..ops.linalg.linear_systems import triangular_solve
+from ..ops.placement import move
 from ..ops.random import samplers
 from ..ops.random.keys import fold_in
 from ..ops.reduce.reductions import sum as total
 from ..ops.shape.arrange import diagonal, flip
 from ..ops.shape.diagonals import diag_embed
-from ..ops.shape.reshaping import astype, broadcast_to, expand_dims, matrix_transpose
+from ..ops.shape.reshaping import broadcast_to, expand_dims, matrix_transpose
+from ..ops.value_objects import set_fields, value_object
 from . import constraints
-from .distribution import Distribution, check_parameter
+from .distribution import Distribution, check_parameter, ranked
 from .law import Law
 from .standard_forms import HALF_LOG_2PI
-from .value_objects import set_fields, value_object
 from .vector_bijectors import solve_lower
 
 
@@ -39,15 +40,15 @@ class MultivariateNormal(Distribution):
     -2.720517
     """
 
-    loc: Any
-    scale_tril: Any
+    loc: Any = ranked(1)
+    scale_tril: Any = ranked(2)
 
     def __init__(
         self, loc: Any, covariance_matrix: Any = None, precision_matrix: Any = None, scale_tril: Any = None
     ) -> None:
         loc = as_value(loc)
         check_parameter("MultivariateNormal", "loc", loc, constraints.real_vector)
-        factor = _factor(covariance_matrix, precision_matrix, scale_tril)
+        factor = matrix_factor("MultivariateNormal", covariance_matrix, precision_matrix, scale_tril)
         if shape(factor)[-2:] != 2 * shape(loc)[-1:]:
             raise ShapeError(
                 f"MultivariateNormal: a loc of shape {shape(loc)} wants square matrices of that size, got shape "
@@ -59,6 +60,11 @@ class MultivariateNormal(Distribution):
     def covariance_matrix(self) -> Any:
         """The covariance of the elements."""
         return matmul(self.scale_tril, matrix_transpose(self.scale_tril))
+
+    @property
+    def precision_matrix(self) -> Any:
+        """The inverse of the covariance."""
+        return inverse_of(self.scale_tril)
 
     def law(self) -> Law:
         loc, factor = self.loc, self.scale_tril
@@ -89,27 +95,37 @@ class MultivariateNormal(Distribution):
         )
 
 
-def _factor(covariance: Any, precision: Any, factor: Any) -> Any:
+def matrix_factor(family: str, covariance: Any, precision: Any, factor: Any) -> Any:
+    """The Cholesky factor of a covariance matrix that is given in one of three forms."""
     given = {"covariance_matrix": covariance, "precision_matrix": precision, "scale_tril": factor}
     chosen = [name for name, value in given.items() if value is not None]
     if len(chosen) != 1:
-        raise ArgumentError("MultivariateNormal: pass one of covariance_matrix, precision_matrix, scale_tril.")
+        raise ArgumentError(f"{family}: pass one of covariance_matrix, precision_matrix, scale_tril.")
     (name,) = chosen
     value = as_value(given[name])
     constraint = constraints.lower_cholesky if name == "scale_tril" else constraints.positive_definite
-    check_parameter("MultivariateNormal", name, value, constraint)
+    check_parameter(family, name, value, constraint)
     if name == "scale_tril":
         return value
     return cholesky(value) if name == "covariance_matrix" else _factor_of_inverse(value)
+
+
+def inverse_of(factor: Any) -> Any:
+    """(L L^T)^-1."""
+    lower = triangular_solve(factor, _unit_like(factor), lower=True)
+    return matmul(matrix_transpose(lower), lower)
+
+
+def _unit_like(matrices: Any) -> Any:
+    size, found = shape(matrices)[-1], spec_of(matrices)
+    return broadcast_to(move(np.eye(size, dtype=found.dtype), found.device), found.shape)
 
 
 def _factor_of_inverse(precision: Any) -> Any:
     """L with L L^T = P^-1: with P reversed = M M^T, L is the inverse of M^T reversed."""
     reversed_factor = flip(cholesky(flip(precision, axis=(-2, -1))), axis=(-2, -1))
     upper = matrix_transpose(reversed_factor)
-    size = shape(precision)[-1]
-    unit = broadcast_to(astype(np.eye(size), spec_of(precision).dtype), shape(precision))
-    return triangular_solve(upper, unit, lower=True)
+    return triangular_solve(upper, _unit_like(precision), lower=True)
 
 
 @final
@@ -124,9 +140,9 @@ class LowRankMultivariateNormal(Distribution):
     -2.720517
     """
 
-    loc: Any
-    cov_factor: Any
-    cov_diag: Any
+    loc: Any = ranked(1)
+    cov_factor: Any = ranked(2)
+    cov_diag: Any = ranked(1)
 
     def __init__(self, loc: Any, cov_factor: Any, cov_diag: Any) -> None:
         values = {"loc": as_value(loc), "cov_factor": as_value(cov_factor), "cov_diag": as_value(cov_diag)}
@@ -181,3 +197,13 @@ class LowRankMultivariateNormal(Distribution):
     def covariance_matrix(self) -> Any:
         """The covariance of the elements."""
         return matmul(self.cov_factor, matrix_transpose(self.cov_factor)) + diag_embed(self.cov_diag)
+
+    @property
+    def scale_tril(self) -> Any:
+        """The Cholesky factor of the covariance."""
+        return cholesky(self.covariance_matrix)
+
+    @property
+    def precision_matrix(self) -> Any:
+        """The inverse of the covariance."""
+        return inverse_of(self.scale_tril)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, final
 
 from ..errors import ArgumentError
 from ..ops.dispatch import as_value
-from ..ops.elementwise.pointwise import exp, log, sigmoid, softplus, where
+from ..ops.elementwise.pointwise import exp, log, minimum, sigmoid, softplus, stop_gradient, where
 from ..ops.functions import log_softmax
+from ..ops.reduce.reductions import logsumexp
+from ..ops.reduce.reductions import max as greatest
 from ..ops.reduce.reductions import sum as total
-from ..ops.special.entropy import logit, xlog1py, xlogy
+from ..ops.special.entropy import logit
+from ..ops.value_objects import value_object
 from .constraints import Constraint, real, real_vector, unit_interval
 from .distribution import check_parameter
-from .value_objects import value_object
+from .ratios import times_log, times_log1p
 
 
 @final
@@ -32,11 +36,11 @@ class Probability:
 
     def times_log(self, x: Any) -> Any:
         """x log p, which is 0 for x = 0."""
-        return xlogy(x, self.value)
+        return times_log(x, self.value)
 
     def times_log_complement(self, x: Any) -> Any:
         """x log(1 - p), which is 0 for x = 0."""
-        return xlog1py(x, -self.value)
+        return times_log1p(x, -self.value)
 
 
 @final
@@ -80,7 +84,14 @@ class Shares:
 
     def times_logs(self, x: Any) -> Any:
         """x log p, which is 0 for x = 0."""
-        return xlogy(x, self.p)
+        return times_log(x, self.p)
+
+    def log_mean_exp(self, x: Any) -> Any:
+        """log of the mean of exp(x), with a finite slope in a probability of 0 too."""
+        p = self.p
+        peak = stop_gradient(greatest(where(p > 0, log(p) + x, -math.inf), axis=-1, keepdims=True))
+        peak = where(peak == -math.inf, 0.0, peak)
+        return log(total(p * exp(minimum(x - peak, 700.0)), axis=-1)) + peak[..., 0]
 
 
 @final
@@ -102,7 +113,13 @@ class Logits:
         """x log p, which is 0 for x = 0, also where p is."""
         return where(as_value(x) == 0, 0.0, x * where(as_value(x) == 0, 0.0, self.logs))
 
+    def log_mean_exp(self, x: Any) -> Any:
+        """log of the mean of exp(x)."""
+        return logsumexp(self.logs + x, axis=-1)
 
+
+#: Of an event that occurs at last.
+POSSIBLE = Constraint("probabilities above 0", lambda p: (p <= 0) | (p > 1))
 _VECTOR = Constraint("vectors of numbers not below 0, not all of them 0", lambda x: _is_no_share(x), 1)
 
 
@@ -110,9 +127,9 @@ def _is_no_share(x: Any) -> Any:
     return ((x < 0).sum(axis=-1) > 0) | (x.sum(axis=-1) <= 0)
 
 
-def binary(family: str, probs: Any, logits: Any) -> Any:
+def binary(family: str, probs: Any, logits: Any, allowed: Constraint = unit_interval) -> Any:
     """The probability of an event, from whichever of both is given."""
-    return _choose(family, probs, logits, (Probability, unit_interval), (LogOdds, real))
+    return _choose(family, probs, logits, (Probability, allowed), (LogOdds, real))
 
 
 def classes(family: str, probs: Any, logits: Any) -> Any:

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ..ops.dispatch import shape
+from ..ops.dispatch import as_value, shape
 from ..ops.elementwise.arithmetic import hypot
 from ..ops.elementwise.pointwise import abs as magnitude
 from ..ops.elementwise.pointwise import (
     atan,
     atan2,
     cos,
-    equal,
     erf,
     exp,
     expm1,
@@ -23,7 +22,6 @@ from ..ops.elementwise.pointwise import (
     maximum,
     power,
     sigmoid,
-    sign,
     sin,
     softplus,
     sqrt,
@@ -32,17 +30,27 @@ from ..ops.elementwise.pointwise import (
     where,
 )
 from ..ops.random import samplers
+from ..ops.random.keys import fold_in
 from ..ops.special.bessel import i0e, i1e
-from ..ops.special.entropy import logit, xlog1py, xlogy
+from ..ops.special.circular import von_mises_cdf, von_mises_quantile
+from ..ops.special.entropy import logit
 from ..ops.special.error_functions import erfinv, ndtr, ndtri
-from ..ops.special.gamma import betaln, digamma, gammaln
+from ..ops.special.gamma import digamma, gammaln
 from ..ops.special.incomplete_beta import betainc, betaincinv
 from ..ops.special.incomplete_gamma import gammainc, gammaincc, gammainccinv, gammaincinv
 from . import constraints
 from .law import Law, batch_of
+from .normalizers import log_beta, log_gamma
+from .ratios import expm1_ratio, log1p_ratio, times_log, times_log1p
 
 EULER = float(np.euler_gamma)
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+def cotangent_of_turns(p: Any) -> Any:
+    """1 / tan(pi p) for p up to a half; infinite at 0, and exact near it."""
+    return cos(math.pi * p) / sin(math.pi * p)
+
 
 NORMAL = Law(
     support=constraints.real,
@@ -96,7 +104,8 @@ LAPLACE = Law(
     variance=lambda: 2.0,
     mode=lambda: 0.0,
     entropy=lambda: 1.0 + math.log(2.0),
-    cdf=lambda x: where(x < 0, 0.5 * exp(-magnitude(x)), 1.0 - 0.5 * exp(-magnitude(x))),
+    # not by |x|, whose slope at 0 would be 0
+    cdf=lambda x: where(x < 0, 0.5 * exp(where(x < 0, x, 0.0)), 1.0 - 0.5 * exp(-where(x < 0, 0.0, x))),
     icdf=lambda p: where(p < 0.5, log(2.0 * p), -log(2.0 * (1.0 - p))),
 )
 CAUCHY = Law(
@@ -109,7 +118,7 @@ CAUCHY = Law(
     mode=lambda: 0.0,
     entropy=lambda: math.log(4 * math.pi),
     cdf=lambda x: atan2(1.0, -x) / math.pi,
-    icdf=lambda p: -cos(math.pi * p) / sin(math.pi * p),
+    icdf=lambda p: where(p > 0.5, cotangent_of_turns(1.0 - p), -cotangent_of_turns(p)),
 )
 HALF_CAUCHY = Law(
     support=constraints.nonnegative,
@@ -120,7 +129,7 @@ HALF_CAUCHY = Law(
     mode=lambda: 0.0,
     entropy=lambda: math.log(2 * math.pi),
     cdf=lambda x: atan(x) * (2 / math.pi),
-    icdf=lambda p: tan(p * (math.pi / 2)),
+    icdf=lambda p: where(p > 0.5, cotangent_of_turns(0.5 * (1.0 - p)), tan(where(p > 0.5, 0.0, p) * (math.pi / 2))),
 )
 GUMBEL = Law(
     support=constraints.real,
@@ -146,23 +155,36 @@ LOGISTIC = Law(
 )
 
 
+def _mirror(is_low: Any, x: Any, total: float) -> Any:
+    """What is known of the lower half of a symmetric distribution, for both."""
+    return where(is_low, x, total - x)
+
+
 def student_t(df: Any) -> Law:
     """Student's t with df degrees of freedom."""
 
     def log_density(x: Any) -> Any:
-        # the two log-gammas are a log-beta, which keeps its digits for large df
-        return -betaln(0.5 * df, 0.5) - 0.5 * log(df) - 0.5 * (df + 1.0) * log1p(square(x) / df)
+        # the two log-gammas are a log-beta, which keeps its digits for large df; far out the square would overflow
+        z = x / sqrt(df)
+        far = magnitude(z) > 1e10
+        tail = where(far, 2.0 * log(magnitude(where(far, z, 1.0))), log1p(square(where(far, 0.0, z))))
+        return -log_beta(0.5 * df, 0.5) - 0.5 * log(df) - 0.5 * (df + 1.0) * tail
 
     def tail(x: Any) -> Any:
-        return 0.5 * betainc(0.5 * df, 0.5, df / (df + square(x)))
+        # below x <= 0: y = (1 + x / s) / 2 is a beta variable of two equal shapes, and smooth at 0, which x^2 is not
+        s = hypot(x, sqrt(df))
+        return betainc(0.5 * df, 0.5 * df, 0.5 * (df / s) / (s - x))
 
-    def quantile(p: Any) -> Any:
-        share = betaincinv(0.5 * df, 0.5, 2.0 * where(p < 0.5, p, 1.0 - p))
-        return sign(p - 0.5) * sqrt(df * (1.0 / share - 1.0))
+    def low_quantile(p: Any) -> Any:
+        y = betaincinv(0.5 * df, 0.5 * df, p)
+        return sqrt(df) * (y - 0.5) / sqrt(y * (1.0 - y))
 
     def entropy() -> Any:
         half = 0.5 * (df + 1.0)
-        return half * (digamma(half) - digamma(0.5 * df)) + 0.5 * log(df) + betaln(0.5 * df, 0.5)
+        # the difference of digammas loses its digits for large df, where two terms of its series have them all
+        series = 1.0 / df + 0.5 / square(df)
+        gap = where(df > 1e4, series, digamma(half) - digamma(0.5 * df))
+        return half * gap + 0.5 * log(df) + log_beta(0.5 * df, 0.5)
 
     return Law(
         support=constraints.real,
@@ -173,8 +195,8 @@ def student_t(df: Any) -> Law:
         variance=lambda: where(df > 2.0, df / where(df > 2.0, df - 2.0, 1.0), where(df > 1.0, math.inf, math.nan)),
         mode=lambda: 0.0,
         entropy=entropy,
-        cdf=lambda x: where(x < 0, tail(x), 1.0 - tail(x)),
-        icdf=quantile,
+        cdf=lambda x: _mirror(x < 0, tail(where(x < 0, x, -x)), 1.0),
+        icdf=lambda p: _mirror(p < 0.5, low_quantile(where(p < 0.5, p, 1.0 - p)), 0.0),
     )
 
 
@@ -182,13 +204,13 @@ def gamma(a: Any) -> Law:
     """The gamma distribution of shape a."""
     return Law(
         support=constraints.nonnegative,
-        log_density=lambda x: xlogy(a - 1.0, x) - x - gammaln(a),
+        log_density=lambda x: times_log(a - 1.0, x) - x - log_gamma(a),
         draw=lambda size, key, dtype: samplers.gamma(a, size=size, key=key, dtype=dtype),
         batch_shape=shape(a),
         mean=lambda: a,
         variance=lambda: a,
         mode=lambda: maximum(a - 1.0, 0.0),
-        entropy=lambda: a + gammaln(a) + (1.0 - a) * digamma(a),
+        entropy=lambda: a + log_gamma(a) + (1.0 - a) * digamma(a),
         cdf=lambda x: gammainc(a, x),
         icdf=lambda p: gammaincinv(a, p),
     )
@@ -197,21 +219,17 @@ def gamma(a: Any) -> Law:
 def inverse_gamma(a: Any) -> Law:
     """The distribution of 1 / x for a gamma variable x of shape a."""
     return Law(
-        support=constraints.nonnegative,
-        log_density=lambda x: where(equal(x, 0), -math.inf, _inverse_gamma_density(a, where(equal(x, 0), 1.0, x))),
+        support=constraints.positive,
+        log_density=lambda x: -(a + 1.0) * log(x) - 1.0 / x - log_gamma(a),
         draw=lambda size, key, dtype: 1.0 / samplers.gamma(a, size=size, key=key, dtype=dtype),
         batch_shape=shape(a),
         mean=lambda: where(a > 1.0, 1.0 / where(a > 1.0, a - 1.0, 1.0), math.inf),
         variance=lambda: where(a > 2.0, 1.0 / (square(a - 1.0) * where(a > 2.0, a - 2.0, 1.0)), math.inf),
         mode=lambda: 1.0 / (a + 1.0),
-        entropy=lambda: a + gammaln(a) - (1.0 + a) * digamma(a),
+        entropy=lambda: a + log_gamma(a) - (1.0 + a) * digamma(a),
         cdf=lambda x: gammaincc(a, 1.0 / x),
         icdf=lambda p: 1.0 / gammainccinv(a, p),
     )
-
-
-def _inverse_gamma_density(a: Any, x: Any) -> Any:
-    return -(a + 1.0) * log(x) - 1.0 / x - gammaln(a)
 
 
 def beta(a: Any, b: Any) -> Law:
@@ -226,15 +244,56 @@ def beta(a: Any, b: Any) -> Law:
 
     return Law(
         support=constraints.unit_interval,
-        log_density=lambda x: xlogy(a - 1.0, x) + xlog1py(b - 1.0, -x) - betaln(a, b),
+        log_density=lambda x: times_log(a - 1.0, x) + times_log1p(b - 1.0, -x) - log_beta(a, b),
         draw=lambda size, key, dtype: samplers.beta(a, b, size=size, key=key, dtype=dtype),
         batch_shape=batch_of(a, b),
         mean=lambda: a / total,
         variance=lambda: a / total * (b / total) / (total + 1.0),
         mode=mode,
-        entropy=lambda: betaln(a, b) - (a - 1.0) * digamma(a) - (b - 1.0) * digamma(b) + (total - 2.0) * digamma(total),
+        entropy=lambda: (
+            log_beta(a, b) - (a - 1.0) * digamma(a) - (b - 1.0) * digamma(b) + (total - 2.0) * digamma(total)
+        ),
         cdf=lambda x: betainc(a, b, x),
         icdf=lambda p: betaincinv(a, b, p),
+    )
+
+
+def fisher(m: Any, n: Any) -> Law:
+    """Fisher's F with m and n degrees of freedom: y = m x / (m x + n) is a beta variable."""
+    a, b = 0.5 * m, 0.5 * n
+
+    def quantile(p: Any) -> Any:
+        y = betaincinv(a, b, p)
+        return n * y / (m * (1.0 - y))
+
+    def draw(size: Any, key: Any, dtype: Any) -> Any:
+        above = samplers.gamma(a, size=size, key=fold_in(key, 0), dtype=dtype) / a
+        return above * b / samplers.gamma(b, size=size, key=fold_in(key, 1), dtype=dtype)
+
+    def variance() -> Any:
+        near = where(n > 4.0, n, 5.0)
+        found = 2.0 * square(near) * (m + near - 2.0) / (m * square(near - 2.0) * (near - 4.0))
+        return where(n > 4.0, found, where(n > 2.0, math.inf, math.nan))
+
+    def entropy() -> Any:
+        halves = (1.0 - a) * digamma(a) - (1.0 + b) * digamma(b) + (a + b) * digamma(a + b)
+        return log_beta(a, b) + log(b / a) + halves
+
+    def log_density(x: Any) -> Any:
+        return a * log(as_value(m / n)) + times_log(a - 1.0, x) - (a + b) * log1p(m / n * x) - log_beta(a, b)
+
+    return Law(
+        support=constraints.nonnegative,
+        log_density=log_density,
+        draw=draw,
+        inside=1.0,
+        batch_shape=batch_of(m, n),
+        mean=lambda: where(n > 2.0, n / where(n > 2.0, n - 2.0, 1.0), math.nan),
+        variance=variance,
+        mode=lambda: where(m > 2.0, (m - 2.0) / m * n / (n + 2.0), 0.0),
+        entropy=entropy,
+        cdf=lambda x: betainc(a, b, m * x / (m * x + n)),
+        icdf=quantile,
     )
 
 
@@ -246,7 +305,7 @@ def weibull(k: Any) -> Law:
 
     return Law(
         support=constraints.nonnegative,
-        log_density=lambda x: log(k) + xlogy(k - 1.0, x) - power(x, k),
+        log_density=lambda x: log(k) + times_log(k - 1.0, x) - power(x, k),
         draw=lambda size, key, dtype: samplers.weibull(k, size=size, key=key, dtype=dtype),
         batch_shape=shape(k),
         mean=lambda: moment(1.0),
@@ -279,6 +338,33 @@ def pareto(alpha: Any) -> Law:
     )
 
 
+def generalized_pareto(xi: Any) -> Law:
+    """The generalized Pareto distribution of shape xi from 0 upwards: exponential for 0, with an end for xi < 0."""
+
+    def depth(x: Any) -> Any:
+        # -log of the tail: log(1 + xi x) / xi
+        return x * log1p_ratio(xi * x)
+
+    def quantile(p: Any) -> Any:
+        fall = -log1p(-where(p < 1.0, p, 0.5))
+        end = where(xi < 0, -1.0 / where(xi < 0, xi, -1.0), math.inf)
+        return where(p < 1.0, fall * expm1_ratio(xi * fall), end)
+
+    return Law(
+        support=constraints.nonnegative,
+        log_density=lambda x: -(1.0 + xi) * depth(x),
+        draw=lambda size, key, dtype: quantile(samplers.uniform(size=size, key=key, dtype=dtype)),
+        inside=0.0,
+        batch_shape=shape(xi),
+        mean=lambda: where(xi < 1.0, 1.0 / where(xi < 1.0, 1.0 - xi, 1.0), math.inf),
+        variance=lambda: where(xi < 0.5, 1.0 / (square(1.0 - xi) * where(xi < 0.5, 1.0 - 2.0 * xi, 1.0)), math.inf),
+        mode=lambda: where(xi > -1.0, 0.0, math.nan),
+        entropy=lambda: 1.0 + xi,
+        cdf=lambda x: -expm1(-depth(x)),
+        icdf=quantile,
+    )
+
+
 def von_mises(kappa: Any) -> Law:
     """The von Mises distribution of angles around 0; moments are those of the circle."""
 
@@ -292,9 +378,12 @@ def von_mises(kappa: Any) -> Law:
     return Law(
         support=constraints.real,
         log_density=log_density,
+        draw=lambda size, key, dtype: von_mises_quantile(samplers.uniform(size=size, key=key, dtype=dtype), kappa),
         batch_shape=shape(kappa),
         mean=lambda: 0.0,
         variance=lambda: 1.0 - resultant(),
         mode=lambda: 0.0,
+        cdf=lambda x: von_mises_cdf(x, kappa),
+        icdf=lambda p: von_mises_quantile(p, kappa),
         entropy=lambda: math.log(2 * math.pi) + log(i0e(kappa)) + kappa * (1.0 - resultant()),
     )

@@ -11,16 +11,24 @@ from ..arrays.spec import spec_of
 from ..errors import ShapeError
 from ..ops.contract.matrix_products import matmul
 from ..ops.dispatch import as_value
+from ..ops.dispatch import shape as shape_of
 from ..ops.elementwise.pointwise import abs as magnitude
 from ..ops.elementwise.pointwise import exp, log, softplus
 from ..ops.linalg.linear_systems import triangular_solve
+from ..ops.placement import move
 from ..ops.reduce.reductions import sum as total
 from ..ops.reduce.scans import cumulative_sum
 from ..ops.shape.arrange import concat, diagonal
 from ..ops.shape.reshaping import broadcast_to, expand_dims
 from ..ops.special.entropy import logit
-from .bijectors import Bijector, Shape
-from .value_objects import as_parameter, set_fields, value_object
+from ..ops.value_objects import as_parameter, set_fields, value_object
+from .bijectors import Bijector, Shape, everywhere
+
+
+def _log_places(count: int, like: Any) -> Any:
+    """The logarithms of count, count - 1, ..., 1 in the dtype and place of the points."""
+    found = spec_of(like)
+    return move(np.log(np.arange(count, 0, -1.0)).astype(found.dtype if found.inexact else float), found.device)
 
 
 def _size(x: Any, what: str) -> int:
@@ -53,7 +61,8 @@ class StickBreaking(Bijector):
         count = _size(y, "StickBreaking.inverse") - 1
         # what is left after each share, summed from the far end so that small remainders keep their digits
         left = cumulative_sum(y[..., ::-1], axis=-1)[..., ::-1]
-        return logit(y[..., :-1] / left[..., :-1]) + np.log(np.arange(count, 0, -1.0))
+        with np.errstate(all="ignore"):  # where nothing is left, no number says how it is shared
+            return logit(y[..., :-1] / left[..., :-1]) + _log_places(count, y)
 
     def log_det(self, x: Any) -> Any:
         # y_k = s_k rest_k; the Jacobian is triangular with diagonal s_k (1 - s_k) rest_k
@@ -61,7 +70,7 @@ class StickBreaking(Bijector):
         return total(logs + logs - self._shifted(x) + rest[..., :-1], axis=-1)
 
     def _shifted(self, x: Any) -> Any:
-        return x - np.log(np.arange(_size(x, "StickBreaking"), 0, -1.0))
+        return x - _log_places(_size(x, "StickBreaking"), x)
 
     def _log_parts(self, x: Any) -> tuple[Any, Any]:
         """log of the part that each number takes, and of what is left before it, and at the end."""
@@ -90,6 +99,7 @@ class FillTriangular(Bijector):
     """
 
     rank = 1
+    image_rank = 2
 
     def forward(self, x: Any) -> Any:
         x = as_value(x)
@@ -168,7 +178,13 @@ class TriangularAffine(Bijector):
 
     def log_det(self, x: Any) -> Any:
         found = total(log(magnitude(diagonal(self.scale_tril, axis1=-2, axis2=-1))), axis=-1)
-        return found + total(as_value(x), axis=-1) * 0.0
+        return everywhere(found, as_value(x)[..., 0])
+
+    def forward_shape(self, shape: Shape) -> Shape:
+        lead = np.broadcast_shapes(shape[:-1], shape_of(self.loc)[:-1], shape_of(self.scale_tril)[:-2])
+        return (*lead, shape[-1])
+
+    inverse_shape = forward_shape
 
 
 def solve_lower(factor: Any, x: Any) -> Any:

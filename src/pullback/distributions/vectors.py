@@ -19,13 +19,14 @@ from ..ops.reduce.reductions import argmax
 from ..ops.reduce.reductions import sum as total
 from ..ops.shape.arrange import stack
 from ..ops.shape.reshaping import astype, broadcast_to, expand_dims
-from ..ops.special.entropy import xlogy
 from ..ops.special.gamma import digamma, gammaln
+from ..ops.value_objects import set_fields, value_object
 from . import constraints, odds
-from .discrete import as_float, draw_classes
-from .distribution import Distribution, check_parameter
+from .discrete import Binomial, count_of, draw_classes, of_counts
+from .distribution import Distribution, check_parameter, ranked
 from .law import Law
-from .value_objects import set_fields, value_object
+from .normalizers import log_gamma
+from .ratios import times_log
 
 
 @final
@@ -38,7 +39,7 @@ class OneHotCategorical(Distribution):
     0.75
     """
 
-    odds: Any
+    odds: Any = ranked(1)
 
     def __init__(self, probs: Any = None, logits: Any = None) -> None:
         set_fields(self, {"odds": odds.classes("OneHotCategorical", probs, logits)})
@@ -68,6 +69,7 @@ class OneHotCategorical(Distribution):
             variance=lambda: o.p * (1.0 - o.p),
             mode=lambda: _hot(argmax(o.p, axis=-1), count, spec_of(o.p).dtype),
             entropy=lambda: -total(o.times_logs(o.p), axis=-1),
+            values=lambda: np.eye(count),
         )
 
 
@@ -86,8 +88,8 @@ class Multinomial(Distribution):
     [2.0, 6.0]
     """
 
-    total_count: Any
-    odds: Any
+    total_count: Any = ranked(0)
+    odds: Any = ranked(1)
 
     def __init__(self, total_count: Any, probs: Any = None, logits: Any = None) -> None:
         count = as_value(total_count)
@@ -109,8 +111,16 @@ class Multinomial(Distribution):
         wide = n if isinstance(n, int | float) else expand_dims(n, axis=-1)
 
         def log_density(x: Any) -> Any:
-            ways = gammaln(as_float(n, x) + 1.0) - total(gammaln(x + 1.0), axis=-1)
+            ways = _log_factorial(n, x) - total(gammaln(x + 1.0), axis=-1)
             return ways + total(o.times_logs(x), axis=-1)
+
+        def entropy() -> Any:
+            # the counts of each class are binomial, and the logarithm of how many ways there are is a sum over classes
+            count = count_of(n, "Multinomial.entropy")
+            each = of_counts(n, Binomial(count, o.p).prob, "Multinomial.entropy", own)
+            logs = gammaln(np.arange(1.0 + count) + 1.0).reshape(-1, *(1,) * len(own))
+            of_one = -total(o.times_logs(o.p), axis=-1)
+            return count * of_one - math.lgamma(count + 1.0) + total(each * logs, axis=(0, -1))
 
         return Law(
             support=constraints.count_vectors(n),
@@ -122,7 +132,12 @@ class Multinomial(Distribution):
             event_shape=own[-1:],
             mean=lambda: wide * o.p,
             variance=lambda: wide * o.p * (1.0 - o.p),
+            entropy=entropy,
         )
+
+
+def _log_factorial(n: Any, like: Any) -> Any:
+    return math.lgamma(n + 1.0) if isinstance(n, int | float) else gammaln(astype(n, spec_of(like).dtype) + 1.0)
 
 
 def _draw_counts(n: Any, p: Any, size: Any, key: Any) -> Any:
@@ -147,7 +162,7 @@ class Dirichlet(Distribution):
     [0.25, 0.75]
     """
 
-    concentration: Any
+    concentration: Any = ranked(1)
 
     def __init__(self, concentration: Any) -> None:
         value = as_value(concentration)
@@ -164,7 +179,7 @@ class Dirichlet(Distribution):
             return total(a, axis=-1)
 
         def log_density(x: Any) -> Any:
-            return total(xlogy(a - 1.0, x), axis=-1) - log_normalizer(a)
+            return total(times_log(a - 1.0, x), axis=-1) - log_normalizer(a)
 
         def variance() -> Any:
             p = a / expand_dims(whole(), axis=-1)
@@ -194,4 +209,4 @@ class Dirichlet(Distribution):
 
 def log_normalizer(a: Any) -> Any:
     """The logarithm of the beta function of many arguments, along the last axis."""
-    return total(gammaln(a), axis=-1) - gammaln(total(a, axis=-1))
+    return total(log_gamma(a), axis=-1) - log_gamma(total(a, axis=-1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, final
 
@@ -9,20 +10,21 @@ import numpy as np
 
 from ..arrays.spec import spec_of
 from ..errors import ArgumentError, ShapeError
-from ..ops.dispatch import shape
-from ..ops.elementwise.pointwise import square
+from ..ops.dispatch import as_value, shape
+from ..ops.elementwise.pointwise import abs as magnitude
+from ..ops.elementwise.pointwise import logical_not, maximum, minimum, square, where
 from ..ops.index.indexing import take_along_axis
 from ..ops.random.keys import fold_in
 from ..ops.reduce.reductions import all as all_of
-from ..ops.reduce.reductions import logsumexp
+from ..ops.reduce.reductions import any as any_of
 from ..ops.reduce.reductions import sum as total
 from ..ops.shape.reshaping import astype, broadcast_to, expand_dims, reshape
+from ..ops.value_objects import set_fields, static, value_object
 from .bijectors import Bijector, Chain, sum_last
 from .constraints import Constraint, stack_of
 from .discrete import Categorical
 from .distribution import Distribution
 from .law import Law
-from .value_objects import set_fields, static, value_object
 
 
 def _check_distribution(what: str, x: Any) -> None:
@@ -66,9 +68,14 @@ class Independent(Distribution):
             entropy=None if entropy is None else (
                 lambda: sum_last(broadcast_to(entropy(), base.batch_shape), count)
             ),
-            cdf=None,
-            icdf=None,
+            cdf=None if count else base.cdf,
+            icdf=None if count else base.icdf,
+            values=None if count else base.values,
         )  # fmt: skip
+
+    def _expand_to(self, batch: Any) -> Any:
+        cut = len(self.base.batch_shape) - self.reinterpreted
+        return Independent(self.base.expand((*batch, *self.base.batch_shape[cut:])), self.reinterpreted)
 
     def _spread(self, x: Any, base: Law, cut: int) -> Any:
         """A log-density of each element: broadcast, since parameters may have axes of size one."""
@@ -126,7 +133,9 @@ class Mixture(Distribution):
 
         return Law(
             support=_joint_support(inner.support),
-            log_density=lambda x: logsumexp(logs + self.components.log_prob(expand_dims(x, axis=-1 - rank)), axis=-1),
+            log_density=lambda x: self.weights.odds.log_mean_exp(
+                self.components.log_prob(expand_dims(x, axis=-1 - rank))
+            ),
             draw=None if inner.draw is None else self._draw_law(inner, logs, batch),
             moves=False,
             inside=inner.inside if rank or not shape(inner.inside) else inner.inside[..., 0],
@@ -136,6 +145,10 @@ class Mixture(Distribution):
             variance=variance if inner.mean is not None and inner.variance is not None else None,
             cdf=cdf if inner.cdf is not None and not rank else None,
         )
+
+    def _expand_to(self, batch: Any) -> Any:
+        count = shape(self.weights.odds.value)[-1]
+        return Mixture(self.weights.expand(batch), self.components.expand((*batch, count)))
 
     def _draw_law(self, inner: Law, logs: Any, batch: Any) -> Any:
         rank, count = len(inner.event_shape), shape(logs)[-1]
@@ -200,14 +213,22 @@ class TransformedDistribution(Distribution):
         spare = max(rank - len(self.base.event_shape), 0)
         base = (Independent(self.base, spare) if spare else self.base).law()
         over = len(base.event_shape) - rank
-        cut = len(base.batch_shape)
+        # parameters of the bijector may have batches of their own: a draw of the base for each
         image = self.bijector.forward_shape((*base.batch_shape, *base.event_shape))
+        wide = self.bijector.inverse_shape(image)
+        cut = len(wide) - len(base.event_shape)
+        if wide[cut:] != base.event_shape:
+            raise ShapeError(
+                f"TransformedDistribution: the bijector makes of events {base.event_shape} larger ones, "
+                f"{image[cut:]}, which are no image of them."
+            )
 
         def log_density(y: Any) -> Any:
             x = self.bijector.inverse(y)
             inner = base.log_density(x) if base.support.outside is None else self._safe(base, x)
             return inner - sum_last(self.bijector.log_det(x), over)
 
+        is_number = not base.event_shape and not image[cut:] and base.moves
         return Law(
             support=self._support(base, image[cut:]),
             log_density=log_density,
@@ -215,31 +236,86 @@ class TransformedDistribution(Distribution):
                 lambda size, key, dtype: self.bijector.forward(base.draw(size, key, dtype))  # type: ignore[misc]
             ),
             moves=base.moves,
-            inside=self.bijector.forward(
-                broadcast_to(base.inside, np.broadcast_shapes(shape(base.inside), base.event_shape))
-            ),
+            inside=self._image_inside(base),
             batch_shape=image[:cut],
             event_shape=image[cut:],
+            cdf=self._cdf if is_number and base.cdf is not None else None,
+            icdf=self._icdf if is_number and base.icdf is not None else None,
         )  # fmt: skip
+
+    def _expand_to(self, batch: Any) -> Any:
+        base = self.base.event_shape
+        spare = max(self.bijector.rank - len(base), 0)
+        taken = self.base.batch_shape[len(self.base.batch_shape) - spare :]
+        return TransformedDistribution(self.base.expand((*batch, *taken)), self.bijector)
+
+    def _image_inside(self, base: Law) -> Any:
+        wide = np.broadcast_shapes(shape(base.inside), base.event_shape)
+        return self.bijector.forward(broadcast_to(base.inside, wide))
+
+    def _cdf(self, y: Any) -> Any:
+        base, rises = self.base.law(), self.bijector.direction > 0
+        ends = [self.bijector.forward(as_value(end)) for end in (base.support.low, base.support.high)]
+        below, above = y < minimum(*ends), y >= maximum(*ends)
+        found = self.base.cdf(self.bijector.inverse(where(below | above, self._image_inside(base), y)))
+        return where(below, 0.0, where(above, 1.0, where(rises, found, 1.0 - found)))
+
+    def _icdf(self, p: Any) -> Any:
+        return self.bijector.forward(self.base.icdf(where(self.bijector.direction > 0, p, 1.0 - p)))
 
     def _safe(self, base: Law, x: Any) -> Any:
         shell = Independent(self.base, len(base.event_shape) - len(self.base.event_shape))
         return shell.log_prob(x)
 
     def _support(self, base: Law, event_shape: Any) -> Constraint:
-        """Where the inverse is a number and lies in the support of the base."""
-        rank = len(event_shape)
+        """Where the inverse is a finite number and lies in the support of the base."""
+        rank, onto_base = len(event_shape), base.support.make_bijector
+        is_thin = math.prod(event_shape) != math.prod(base.event_shape)
 
         def outside(y: Any) -> Any:
             x = self.bijector.inverse(y)
-            # the inverse is NaN outside of the image; a NaN that is given goes through
-            broken = (x != x) & _any_number(y, x)
-            broken = broken if not rank else total(astype(broken, "int64"), axis=tuple(range(-rank, 0))) > 0
+            # the inverse is NaN outside of the image, infinite at its ends; a NaN that is given goes through
+            broken = _any_of_point(x - x != 0, len(base.event_shape)) & logical_not(_any_of_point(y != y, rank))
+            if is_thin:  # a surface in a larger space, which the inverse does not see
+                gap = magnitude(self.bijector.forward(x) - y)
+                broken = broken | _any_of_point(gap > 1e4 * np.finfo(spec_of(gap).dtype).eps * (1.0 + gap), rank)
             return broken if base.support.outside is None else broken | base.support.outside(x)
 
-        return Constraint("the image of the support of the base", outside, rank)
+        onto = None if onto_base is None else lambda: Chain((onto_base(), self.bijector))
+        return Constraint("the image of the support of the base", outside, rank, onto)
 
 
-def _any_number(y: Any, x: Any) -> Any:
-    """True where the given value is a number; of another shape than the inverse, true throughout."""
-    return (y == y) if spec_of(y).shape == spec_of(x).shape else (x != x)
+def _any_of_point(x: Any, rank: int) -> Any:
+    return any_of(x, axis=tuple(range(-rank, 0))) if rank else x
+
+
+@final
+@value_object
+class CumulativeDistribution(Bijector):
+    """The distribution function of a distribution of numbers: onto the numbers between 0 and 1, and by `Inverse` from
+    them onto its support.
+
+    >>> import pullback as pb
+    >>> D = pb.distributions
+    >>> float(D.CumulativeDistribution(D.Exponential(1.0)).inverse(0.0))
+    0.0
+    """
+
+    distribution: Any
+
+    def __post_init__(self) -> None:
+        _check_distribution("CumulativeDistribution", self.distribution)
+
+    def forward(self, x: Any) -> Any:
+        return self.distribution.cdf(x)
+
+    def inverse(self, y: Any) -> Any:
+        return self.distribution.icdf(y)
+
+    def log_det(self, x: Any) -> Any:
+        return self.distribution.log_prob(x)
+
+    def forward_shape(self, shape: Any) -> Any:
+        return np.broadcast_shapes(shape, self.distribution.batch_shape)
+
+    inverse_shape = forward_shape

@@ -1,4 +1,4 @@
-"""Warmup: dual averaging of the step size, and the variances of windows as a diagonal mass, as Stan does it."""
+"""Warmup: dual averaging of the step size, and the covariance of windows as the mass, as Stan does it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...ops.creation import eye
 from ...ops.elementwise.pointwise import log, sqrt, where
+from ...ops.reduce.reductions import sum as total
+from ...ops.shape.reshaping import expand_dims
 
 
 class DualAverage(NamedTuple):
@@ -36,11 +39,17 @@ def update_average(state: DualAverage, acceptance: Any, target: float) -> DualAv
 
 
 class Moments(NamedTuple):
-    """A running mean and sum of squares (Welford)."""
+    """A running mean and sum of squares (Welford), or of products of coordinates, as a matrix."""
 
     count: Any
     mean: Any
     squares: Any
+
+
+def start_moments(position: Any, dense: bool) -> Moments:
+    """No points yet."""
+    none = position * 0.0
+    return Moments(total(none), none, expand_dims(none, axis=1) * none if dense else none)
 
 
 def add_point(state: Moments, x: Any, counts: Any) -> Moments:
@@ -48,14 +57,16 @@ def add_point(state: Moments, x: Any, counts: Any) -> Moments:
     count = state.count + counts
     gap = x - state.mean
     mean = state.mean + where(counts > 0, gap / where(count > 0, count, 1.0), 0.0)
-    return Moments(count, mean, state.squares + counts * gap * (x - mean))
+    left = gap if state.squares.ndim == 1 else expand_dims(gap, axis=1)
+    return Moments(count, mean, state.squares + counts * left * (x - mean))
 
 
-def shrink_variance(state: Moments) -> Any:
-    """The variance, drawn a little towards a small one, as far as few points say little."""
-    variance = state.squares / where(state.count > 1.0, state.count - 1.0, 1.0)
+def shrink_covariance(state: Moments) -> Any:
+    """The variances or the covariance, drawn a little towards small variances, as far as few points say little."""
+    found = state.squares / where(state.count > 1.0, state.count - 1.0, 1.0)
     weight = state.count / (state.count + 5.0)
-    return weight * variance + 1e-3 * (1.0 - weight)
+    small = 1e-3 if found.ndim == 1 else 1e-3 * eye(found.shape[0], dtype=found.dtype)
+    return weight * found + small * (1.0 - weight)
 
 
 class Schedule(NamedTuple):

@@ -8,15 +8,19 @@ from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 
+from ...arrays.spec import spec_of
 from ...errors import ArgumentError
+from ...ops.elementwise.arithmetic import bitwise_left_shift
 from ...ops.elementwise.pointwise import exp, log, logaddexp, logical_and, logical_not, logical_or, minimum, where
 from ...ops.index.indexing import set_at, take
+from ...ops.placement import move
 from ...ops.random.keys import fold_in, split
 from ...ops.random.samplers import uniform
 from ...ops.reduce.reductions import sum as total
-from ...ops.shape.reshaping import broadcast_to
+from ...ops.shape.reshaping import astype, broadcast_to
 from ...transforms.control.branches_and_loops import fori_loop, while_loop
-from .leapfrog import Phase, Place, Slope, draw_momentum, energy, take_leapfrog
+from .leapfrog import Phase, Place, Slope, energy, take_leapfrog
+from .metric import Metric
 
 #: Beyond this error of the energy a trajectory is lost: the step is far too long for the curvature.
 DIVERGENCE = 1000.0
@@ -32,9 +36,9 @@ class Step(NamedTuple):
 
 
 class Kernel(Protocol):
-    """How a chain moves: one transition from a place, with a step size and a diagonal inverse mass."""
+    """How a chain moves: one transition from a place, with a step size and a metric."""
 
-    def move(self, key: Any, slope: Slope, place: Place, step: Any, inverse_mass: Any) -> Step: ...
+    def move(self, key: Any, slope: Slope, place: Place, step: Any, metric: Metric) -> Step: ...
 
 
 @final
@@ -55,13 +59,13 @@ class HMC:
         if self.steps < 1 or not 0 <= self.jitter < 1:
             raise ArgumentError(f"HMC: wants one step or more and a jitter from 0 to below 1, got {self}.")
 
-    def move(self, key: Any, slope: Slope, place: Place, step: Any, inverse_mass: Any) -> Step:
+    def move(self, key: Any, slope: Slope, place: Place, step: Any, metric: Metric) -> Step:
         """One transition: a momentum, a trajectory, and acceptance by the error of its energy."""
         keys = split(key, 3)
-        start = Phase(place, draw_momentum(keys[0], inverse_mass))
-        length = step * (1.0 + self.jitter * uniform(-1.0, 1.0, key=keys[2]))
-        end = fori_loop(0, self.steps, lambda i, phase: take_leapfrog(slope, phase, length, inverse_mass), start)
-        gain = energy(start, inverse_mass) - energy(end, inverse_mass)
+        start = Phase(place, metric.draw_momentum(keys[0]))
+        length = step * (1.0 + self.jitter * uniform(-1.0, 1.0, key=keys[2], dtype=spec_of(step).dtype))
+        end = fori_loop(0, self.steps, lambda i, phase: take_leapfrog(slope, phase, length, metric), start)
+        gain = energy(start, metric) - energy(end, metric)
         accepted = log(uniform(key=keys[1])) < gain
         return Step(choose(accepted, end.place, place), minimum(1.0, exp(gain)), gain < -DIVERGENCE, self.steps)
 
@@ -88,17 +92,18 @@ class NUTS:
         if not 1 <= self.max_depth <= 20:
             raise ArgumentError(f"NUTS: max_depth is from 1 to 20, got {self.max_depth}.")
 
-    def move(self, key: Any, slope: Slope, place: Place, step: Any, inverse_mass: Any) -> Step:
+    def move(self, key: Any, slope: Slope, place: Place, step: Any, metric: Metric) -> Step:
         """One transition."""
-        start = Phase(place, draw_momentum(fold_in(key, 0), inverse_mass))
+        start = Phase(place, metric.draw_momentum(fold_in(key, 0)))
         zero = total(start.momentum) * 0.0
-        walk = _Walk(slope, step, inverse_mass, energy(start, inverse_mass), self.max_depth)
+        walk = _Walk(slope, step, metric, energy(start, metric), self.max_depth)
         tree = while_loop(
             lambda tree: logical_and(tree.depth < self.max_depth, logical_not(tree.ended)),
             functools.partial(_double, walk, fold_in(key, 1)),
             _Tree(start, start, place, start.momentum, zero, 0, False, False, zero, 0),
         )
-        return Step(tree.choice, tree.accepted / tree.count, tree.diverged, tree.count)
+        count = astype(tree.count, spec_of(zero).dtype)
+        return Step(tree.choice, tree.accepted / count, tree.diverged, tree.count)
 
 
 class _Walk(NamedTuple):
@@ -106,7 +111,7 @@ class _Walk(NamedTuple):
 
     slope: Slope
     step: Any
-    inverse_mass: Any
+    metric: Metric
     start_energy: Any
     max_depth: int
 
@@ -152,7 +157,7 @@ def _double(walk: _Walk, key: Any, tree: _Tree) -> _Tree:
     left = _choose_phase(forward, tree.left, branch.end)
     right = _choose_phase(forward, branch.end, tree.right)
     momenta = tree.momenta + branch.momenta
-    turned = _turns(walk.inverse_mass, left.momentum, right.momentum, momenta)
+    turned = _turns(walk.metric, left.momentum, right.momentum, momenta)
     return _Tree(
         left, right, choice, momenta, logaddexp(tree.weight, branch.weight), tree.depth + 1,
         logical_or(broken, turned), branch.diverged, tree.accepted + branch.accepted, tree.count + branch.count,
@@ -165,21 +170,22 @@ def _choose_phase(predicate: Any, yes: Phase, no: Phase) -> Phase:
 
 def _grow(walk: _Walk, key: Any, end: Phase, forward: Any, depth: Any) -> _Branch:
     """2 ** depth steps from one end, or fewer if a subtree turns back or diverges."""
-    length = 2**depth
+    length = bitwise_left_shift(depth * 0 + 1, depth)
     step = where(forward, walk.step, -walk.step)
     none = end.momentum * 0.0
+    tables = [move(table, spec_of(none).device) for table in _subtree_tables(walk.max_depth)]
     empty, zero = broadcast_to(none, (walk.max_depth, *none.shape)), total(none)
     grown: _Branch = while_loop(
         lambda b: logical_and(b.count < length, logical_not(logical_or(b.turned, b.diverged))),
-        functools.partial(_extend, walk, key, step, _subtree_tables(walk.max_depth)),
+        functools.partial(_extend, walk, key, step, tables),
         _Branch(end, end.place, none, zero - float("inf"), False, False, zero, 0, empty, empty),
     )
     return grown
 
 
 def _extend(walk: _Walk, key: Any, step: Any, tables: Any, b: _Branch) -> _Branch:
-    end = take_leapfrog(walk.slope, b.end, step, walk.inverse_mass)
-    gain = walk.start_energy - energy(end, walk.inverse_mass)
+    end = take_leapfrog(walk.slope, b.end, step, walk.metric)
+    gain = walk.start_energy - energy(end, walk.metric)
     weight = logaddexp(b.weight, gain)
     chosen = log(uniform(key=fold_in(key, b.count))) < gain - weight
     momenta = b.momenta + end.momentum
@@ -193,7 +199,7 @@ def _extend(walk: _Walk, key: Any, step: Any, tables: Any, b: _Branch) -> _Branc
     def close(state: Any) -> Any:
         row = state[0]
         sums = momenta - take(before, row, axis=0)
-        return row - 1, _turns(walk.inverse_mass, take(first, row, axis=0), end.momentum, sums)
+        return row - 1, _turns(walk.metric, take(first, row, axis=0), end.momentum, sums)
 
     _, turned = while_loop(
         lambda state: logical_and(state[0] >= lowest, logical_not(state[1])),
@@ -206,11 +212,11 @@ def _extend(walk: _Walk, key: Any, step: Any, tables: Any, b: _Branch) -> _Branc
     )  # fmt: skip
 
 
-def _turns(inverse_mass: Any, left: Any, right: Any, momenta: Any) -> Any:
+def _turns(metric: Metric, left: Any, right: Any, momenta: Any) -> Any:
     """Whether a trajectory turns back at either end: the velocity there points against the sum of momenta, of which
     half of the ends is left out, so that two steps count as one.
     """
-    across = (momenta - 0.5 * (left + right)) * inverse_mass
+    across = metric.velocity(momenta - 0.5 * (left + right))
     return logical_or(total(across * left, axis=-1) <= 0, total(across * right, axis=-1) <= 0)
 
 

@@ -2,33 +2,55 @@
 
 from __future__ import annotations
 
+import contextvars
+import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from ...arrays.spec import spec_of
 from ...arrays.trees import map_tree
 from ...compile.jit import jit
+from ...compile.threads import get_num_threads
 from ...errors import ArgumentError
 from ...ops.axes import as_integer
-from ...ops.elementwise.pointwise import exp, logical_and, where
-from ...ops.random.keys import fold_in, split
+from ...ops.concrete import is_concrete
+from ...ops.dispatch import as_value
+from ...ops.elementwise.pointwise import exp, isfinite, logical_and, where
+from ...ops.placement import move
+from ...ops.random.keys import fold_in, key_on_device, split
 from ...ops.random.samplers import normal
+from ...ops.reduce.reductions import all as all_of
 from ...ops.shape.arrange import stack
 from ...ops.shape.ravel_tree import ravel_pytree
-from ...transforms.control.branches_and_loops import while_loop
+from ...ops.shape.reshaping import astype
+from ...transforms.control.branches_and_loops import cond, while_loop
 from ...transforms.control.scan import scan
 from ...transforms.reverse import value_and_grad
 from ...transforms.vectorize import vmap
 from ..unconstrain import Unconstrained
-from .adaptation import Moments, add_point, plan_windows, shrink_variance, start_average, update_average
+from .adaptation import (
+    DualAverage,
+    Moments,
+    add_point,
+    plan_windows,
+    shrink_covariance,
+    start_average,
+    start_moments,
+    update_average,
+)
 from .kernels import NUTS, Kernel
-from .leapfrog import Phase, Place, Slope, draw_momentum, energy, take_leapfrog
+from .leapfrog import Phase, Place, Slope, energy, take_leapfrog
+from .metric import Metric, metric_of, start_metric
 
 
 class Run(NamedTuple):
-    """One chain as arrays: positions (draws, size), acceptance, diverged, slopes of each draw; step and mass."""
+    """One chain as arrays: positions (draws, size), acceptance, diverged, slopes of each draw; step and inverse mass,
+    which is a vector or, if dense, a matrix.
+    """
 
     positions: Any
     acceptance: Any
@@ -58,8 +80,10 @@ def compile_chain(
     draws: int = 1000,
     warmup: int = 1000,
     target: float = 0.8,
+    dense: bool = False,
 ) -> Callable[[Any, Any], Run]:
-    """A compiled function of a key and a start vector that runs one chain over a log-density of vectors.
+    """A compiled function of a key and a start vector that runs one chain over a log-density of vectors. It adapts a
+    mass for each coordinate, or a whole matrix if `dense`.
 
     >>> import numpy as np, pullback as pb
     >>> run = pb.distributions.compile_chain(lambda x: -0.5 * pb.sum(x * x), draws=50, warmup=50)
@@ -68,56 +92,66 @@ def compile_chain(
     """
     slope: Slope = value_and_grad(log_density)
     kernel = NUTS() if kernel is None else kernel
+    if not callable(getattr(kernel, "move", None)) or not 0.0 < target < 1.0:
+        raise ArgumentError(
+            f"compile_chain: wants a kernel (NUTS, HMC) and a target between 0 and 1, got {kernel!r} and {target}."
+        )
     plan = plan_windows(warmup)
 
     def run(key: Any, position: Any) -> Run:
+        key = key_on_device(key, spec_of(position).device, "compile_chain")
         place = Place(position, *slope(position))
-        inverse_mass = position * 0.0 + 1.0
-        step = _find_step(slope, place, fold_in(key, 0), inverse_mass)
-        state = (place, start_average(step), Moments(step * 0.0, position * 0.0, position * 0.0), inverse_mass)
+        metric = start_metric(position, dense)
+        step = _find_step(slope, place, fold_in(key, 0), metric)
+        state = (place, start_average(step), start_moments(position, dense), metric)
 
         def adapt(state: Any, row: Any) -> Any:
-            place, average, moments, inverse_mass = state
+            place, average, moments, metric = state
             number, counts, ends = row
-            made = kernel.move(fold_in(fold_in(key, 1), number), slope, place, exp(average.log_step), inverse_mass)
+            made = kernel.move(fold_in(fold_in(key, 1), number), slope, place, exp(average.log_step), metric)
             average = update_average(average, made.acceptance, target)
             moments = add_point(moments, made.place.position, counts)
-            inverse_mass = where(ends, shrink_variance(moments), inverse_mass)
-            fresh = start_average(exp(average.log_average))
-            average = map_tree(lambda a, b: where(ends, a, b), fresh, average)
-            moments = map_tree(lambda m: where(ends, 0.0, m), moments)
-            return (made.place, average, moments, inverse_mass), made.acceptance
+            average, moments, metric = cond(ends, _end_window, lambda *state: state, average, moments, metric)
+            return (made.place, average, moments, metric), made.acceptance
 
-        rows = (np.arange(warmup), plan.counts, plan.ends)
-        (place, average, _, inverse_mass), _ = scan(adapt, state, rows)
+        device = spec_of(position).device
+        counts = plan.counts.astype(spec_of(position).dtype)
+        rows = tuple(move(x, device) for x in (np.arange(warmup), counts, plan.ends))
+        (place, average, _, metric), _ = scan(adapt, state, rows)
         step = exp(average.log_average)
 
         def draw(place: Any, number: Any) -> Any:
-            made = kernel.move(fold_in(fold_in(key, 2), number), slope, place, step, inverse_mass)
+            made = kernel.move(fold_in(fold_in(key, 2), number), slope, place, step, metric)
             return made.place, (made.place.position, made.acceptance, made.diverged, made.slopes)
 
-        _, (positions, acceptance, diverged, slopes) = scan(draw, place, np.arange(draws))
-        return Run(positions, acceptance, diverged, slopes, step, inverse_mass)
+        _, (positions, acceptance, diverged, slopes) = scan(draw, place, move(np.arange(draws), device))
+        return Run(positions, acceptance, diverged, slopes, step, metric.inverse_mass)
 
     return jit(run)
 
 
-def _find_step(slope: Slope, place: Place, key: Any, inverse_mass: Any) -> Any:
+def _end_window(average: DualAverage, moments: Moments, metric: Metric) -> tuple[DualAverage, Moments, Metric]:
+    """A window ends: its points make the metric, and step size and points begin anew."""
+    metric = metric_of(shrink_covariance(moments))
+    return start_average(exp(average.log_average)), map_tree(lambda m: m * 0.0, moments), metric
+
+
+def _find_step(slope: Slope, place: Place, key: Any, metric: Metric) -> Any:
     """A step whose acceptance is near a half: doubled or halved from one on until it crosses that."""
-    start = Phase(place, draw_momentum(key, inverse_mass))
-    before = energy(start, inverse_mass)
+    start = Phase(place, metric.draw_momentum(key))
+    before = energy(start, metric)
 
     def gain(step: Any) -> Any:
-        return before - energy(take_leapfrog(slope, start, step, inverse_mass), inverse_mass)
+        return before - energy(take_leapfrog(slope, start, step, metric), metric)
 
     one = place.value * 0.0 + 1.0
-    grows = gain(one) > np.log(0.5)
-    factor = where(grows, 2.0, 0.5)
+    grows = gain(one) > math.log(0.5)
+    factor = where(grows, 2.0 * one, 0.5 * one)
 
     def goes_on(step: Any) -> Any:
         # at most 2^+-40: a flat density would double for ever
         inside = logical_and(step > 2.0**-40, step < 2.0**40)
-        return logical_and(where(grows, 1.0, -1.0) * (gain(step) - np.log(0.5)) > 0, inside)
+        return logical_and(where(grows, 1.0, -1.0) * (gain(step) - math.log(0.5)) > 0, inside)
 
     return while_loop(goes_on, lambda step: step * factor, one)
 
@@ -133,10 +167,12 @@ def mcmc(
     chains: int = 1,
     target: float = 0.8,
     spread: float = 0.1,
+    dense: bool = False,
 ) -> Chains:
     """Draws from a log-density, by NUTS or another kernel. Each chain starts near the initial point, off by noise of a
     standard deviation `spread`, and adapts step size and mass in its warmup, which is not kept. `target` is the
-    acceptance that the step size aims at.
+    acceptance that the step size aims at. With `dense` the mass is a matrix, for coordinates that go together. Chains
+    run at once on as many threads as compiled code may use, and draw the same numbers on any number of them.
 
     A density over supports is made one over all numbers by `to_unconstrained`; initial point and draws are then those
     of the supports.
@@ -151,13 +187,46 @@ def mcmc(
         raise ArgumentError(f"mcmc: wants chains and draws, got {chains} chains of {draws} draws after {warmup}.")
     bounded = isinstance(log_density, Unconstrained)
     point = log_density.unconstrain(initial) if isinstance(log_density, Unconstrained) else initial
-    vector, unravel = ravel_pytree(point)
-    vector = vector if vector.dtype.kind == "f" else vector.astype(float)
-    run = compile_chain(lambda x: log_density(unravel(x)), kernel=kernel, draws=draws, warmup=warmup, target=target)
-    runs = []
-    for one in split(key, chains):
-        noise = spread * normal(size=vector.shape, key=fold_in(one, 3), dtype=vector.dtype)
-        runs.append(run(one, vector + noise))
+    vector, unravel = ravel_pytree(map_tree(_as_real, point))
+    run = compile_chain(
+        lambda x: log_density(unravel(x)), kernel=kernel, draws=draws, warmup=warmup, target=target, dense=dense
+    )
+    keys = split(key_on_device(key, spec_of(vector).device, "mcmc"), chains)
+    starts = [vector + spread * normal(size=vector.shape, key=fold_in(k, 3), dtype=vector.dtype) for k in keys]
+    for start in starts:
+        _check_start(lambda x: log_density(unravel(x)), start)
+    runs = _run_together(run, list(zip(keys, starts, strict=True)))
     whole = Run(*(stack(parts, axis=0) for parts in zip(*runs, strict=True)))
     restore = (lambda x: log_density.constrain(unravel(x))) if bounded else unravel  # type: ignore[attr-defined]
     return Chains(vmap(vmap(restore))(whole.positions), *whole[1:])
+
+
+def _as_real(x: Any) -> Any:
+    x = as_value(x)
+    return x if spec_of(x).dtype.kind == "f" else astype(x, "float64")
+
+
+def _check_start(log_density: Callable[[Any], Any], start: Any) -> None:
+    """Refuse a start that no chain can leave."""
+    with np.errstate(all="ignore"):
+        value, slope = value_and_grad(log_density)(start)
+    if not (is_concrete(value) and is_concrete(slope)):
+        return
+    wrong = "log-density" if not np.isfinite(float(value)) else "slope"
+    if wrong == "log-density" or not bool(all_of(isfinite(slope))):
+        raise ArgumentError(
+            f"mcmc: the {wrong} at the start is {value if wrong == 'log-density' else slope}, which no chain can leave."
+            "\n  Start where the density is positive; a density over supports goes through to_unconstrained; a smaller "
+            "`spread` keeps the chains near the initial point."
+        )
+
+
+def _run_together(run: Callable[[Any, Any], Run], chains: list[tuple[Any, Any]]) -> list[Run]:
+    """All chains, on threads, compiled once before; one after the other on a GPU, whose queue is one."""
+    threads = min(len(chains), get_num_threads())
+    if threads == 1 or spec_of(chains[0][1]).device != "cpu":
+        return [run(*chain) for chain in chains]
+    run.find(*chains[0])  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(threads) as pool:
+        calls = [pool.submit(contextvars.copy_context().run, run, *chain) for chain in chains]
+        return [call.result() for call in calls]
