@@ -18,6 +18,9 @@ PYTHON = str(VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
 #: The second MPI of the tests, apart from the first, whose launcher has the same name (tests/mpi_jobs.py).
 MPICH = "mpich>=5,<6; sys_platform == 'linux'"
 
+#: The PyTorch that the bridges are tested with: without a version, each run would test another one.
+TORCH = "torch==2.13.0"
+
 # command: (what to install, the steps by name)
 COMMANDS = {
     "demo": (".[jit]", {"demo": ["-m", "pullback.cli", "demo"]}),
@@ -41,20 +44,24 @@ def main(arguments: list[str]) -> None:
     if sys.version_info < (3, 11):  # noqa: UP036 - the one place that any Python may reach
         sys.exit(f"run.py: pullback needs Python 3.11 or newer, this is {sys.version.split()[0]}.")
     requirement, steps = COMMANDS[arguments[0]]
-    install(arguments[0], requirement)
+    requirements = [requirement]
+    if arguments[0] == "test" and os.environ.get("PULLBACK_TEST_PEERS") == "required":
+        requirements = [requirement.replace("]", ",bridges]"), TORCH]
+    install(arguments[0], requirements)
     for name, step in steps.items():
         run(name, [PYTHON, *step])
 
 
-def install(command: str, requirement: str) -> None:
+def install(command: str, requirements: list[str]) -> None:
     """Makes .venv and installs into it, unless that was done before for this very pyproject.toml and Python."""
     stamp = VENV / f"installed-for-{command}"
-    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + f"{MPICH} {sys.version}".encode()).hexdigest()
+    named = f"{requirements} {MPICH} {sys.version}"
+    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + named.encode()).hexdigest()
     if stamp.exists() and stamp.read_text() == wanted:
         return
     run("environment", [sys.executable, "-m", "venv", str(VENV)])
     pip = [PYTHON, "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
-    run("install", [*pip, "-e", requirement])
+    run("install", [*pip, "-e", *requirements])
     if command == "test":
         run("install MPICH", [*pip, "--no-deps", "--ignore-installed", "--prefix", str(VENV / "mpich"), MPICH])
     stamp.write_text(wanted)

@@ -1,5 +1,5 @@
 """Interfaces to other libraries: SciPy's optimizers with exact derivatives, einops on tensors."""
 
-from . import einops, scipy
+from . import einops, jax, scipy, torch
 
-__all__ = ["einops", "scipy"]
+__all__ = ["einops", "jax", "scipy", "torch"]
