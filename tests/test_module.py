@@ -509,3 +509,32 @@ def test_initialisers_say_what_is_wrong():
     with pytest.raises(ArgumentError, match="layer 1"):
         nn.Sequential(pb.tanh, 3)
     assert collections.Counter(nn.__all__).most_common(1)[0][1] == 1
+
+
+def test_arrays_in_other_trees_are_parameters():
+    class Graph(pb.nn.Module):
+        def __init__(self):
+            self.weights = pb.sparse.diagonal(pb.tensor(np.array([1.0, 2.0]), requires_grad=True))
+            loc, scale = (pb.tensor(x, requires_grad=True) for x in (0.5, 1.0))
+            self.layers = [pb.distributions.Normal(loc, scale)]
+
+        def forward(self, x):
+            return pb.sum(self.weights @ x) + self.layers[0].mean
+
+    graph = Graph()
+    assert [name for name, _ in graph.named_parameters()] == ["weights.data", "layers.0.loc", "layers.0.scale"]
+    held = graph.parameters()
+    optimizer = pb.optim.SGD(graph.parameters(), lr=1.0)
+    graph(np.array([1.0, 3.0])).backward()
+    optimizer.step()
+    np.testing.assert_allclose(graph.weights.todense().detach().numpy(), [[0.0, 0.0], [0.0, -1.0]])
+    state, other = graph.state_dict(), Graph()
+    assert other.load_state_dict(state) == pb.nn.Module.load_state_dict(Graph(), state)
+    assert other.layers[0].loc.item() == -0.5
+    assert graph.float().weights.dtype == np.float32
+    assert graph.parameters()[0] is held[0]
+    arrays = graph.arrays()
+    assert type(arrays.weights.data) is np.ndarray
+    # those that are not to be trained, as of any attribute
+    Graph.buffers = ("weights",)
+    assert len(Graph().parameters()) == 2

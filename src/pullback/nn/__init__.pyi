@@ -11,9 +11,11 @@ from .activations import (
     reglu as reglu, softmin as softmin, softplus as softplus, softsign as softsign, swiglu as swiglu, swish as swish,
     tanhshrink as tanhshrink,
 )
+from .attention.block_mask import BlockMask as BlockMask, create_block_mask as create_block_mask
 from .attention.dot_product import (
     multi_head_attention as multi_head_attention, scaled_dot_product_attention as scaled_dot_product_attention,
 )
+from .attention.flex import flex_attention as flex_attention
 from .attention.positions import (
     alibi_bias as alibi_bias, rotary_embedding as rotary_embedding, sinusoidal_positions as sinusoidal_positions,
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from ..ops.dispatch import as_value, ndim, shape
 from ..ops.elementwise.pointwise import divide, equal, greater, maximum, multiply, not_equal, where
 from ..ops.fusion import fuse
 from ..ops.index import indexing
+from ..ops.index.lookup import lookup_rows
 from ..ops.index.normalize import namespace_for
 from ..ops.index.segments import segment_max, segment_sum
 from ..ops.linalg import vector_norm
@@ -24,6 +27,8 @@ from ..ops.shape import reshaping
 from ..ops.signatures import of_mixed_arrays
 from .arguments import validate_labels
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 
 def _padding_row(padding_idx: int | None, rows: int, what: str) -> int | None:
     if padding_idx is None or -rows <= padding_idx < rows:
@@ -31,13 +36,15 @@ def _padding_row(padding_idx: int | None, rows: int, what: str) -> int | None:
     raise ArgumentError(f"{what}: padding_idx {padding_idx} is no row of a table of {rows}.")
 
 
-def _lookup_rows(indices: Any, weight: Any, max_norm: float | None, norm_type: float, what: str) -> tuple[Any, Any]:
+def _lookup_rows(
+    indices: Any, weight: Any, max_norm: float | None, norm_type: float, what: str, sparse: bool = False
+) -> tuple[Any, Any]:
     """The checked indices, and the row of the table for each, scaled down to `max_norm` if it is longer."""
     weight = as_value(weight)
     if ndim(weight) != 2:
         raise ShapeError(f"{what}: the table has shape {shape(weight)}, wants (rows, features).")
     indices, _ = validate_labels(indices, shape(weight)[0], what)
-    rows = indexing.take(weight, indices, axis=0)
+    rows = lookup_rows(weight, indices) if sparse else indexing.take(weight, indices, axis=0)
     if max_norm is None:
         return indices, rows
     size = vector_norm(rows, axis=-1, keepdims=True, ord=norm_type)
@@ -45,7 +52,20 @@ def _lookup_rows(indices: Any, weight: Any, max_norm: float | None, norm_type: f
     return indices, where(long, rows * (max_norm / where(long, size, 1.0)), rows)
 
 
+def unless_sparse(fused: F) -> F:
+    """A fused function; asked for sparse gradients it runs op by op, since a fused one computes its gradient whole."""
+
+    @functools.wraps(fused)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        function = fused.fusion.function if kwargs.get("sparse") else fused  # type: ignore[attr-defined]
+        return function(*args, **kwargs)
+
+    found: Any = call
+    return found  # type: ignore[no-any-return]
+
+
 @of_mixed_arrays
+@unless_sparse
 @fuse(autocast="promote")
 @attributed_to_caller
 def embedding(
@@ -56,16 +76,20 @@ def embedding(
     padding_idx: int | None = None,
     max_norm: float | None = None,
     norm_type: float = 2.0,
+    sparse: bool = False,
 ) -> Any:
     """The row of a table for each index. The row `padding_idx` gets no gradient; rows longer than `max_norm`
     are scaled to that norm in the result; the table is not changed.
+
+    `sparse=True` leaves in `.grad` of a table the rows that were looked up and nothing else, a `pb.sparse.RowSparse`,
+    for `pb.optim.SparseAdam`. Gradients by `pb.grad`, or of a table that was computed, are dense.
 
     >>> import numpy as np, pullback as pb
     >>> pb.nn.embedding(np.array([2, 0]), np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
     array([[5., 6.],
            [1., 2.]])
     """
-    indices, rows = _lookup_rows(indices, weight, max_norm, norm_type, "embedding")
+    indices, rows = _lookup_rows(indices, weight, max_norm, norm_type, "embedding", sparse)
     padding = _padding_row(padding_idx, shape(as_value(weight))[0], "embedding")
     if padding is None:
         return rows
@@ -86,9 +110,11 @@ def embedding_bag(
     max_norm: float | None = None,
     norm_type: float = 2.0,
     include_last_offset: bool = False,
+    sparse: bool = False,
 ) -> Any:
     """The sum, mean or maximum of the rows in each bag. Bags are the rows of a matrix of indices, or the stretches of a
-    vector that start at `offsets`. An empty bag is zero, and `padding_idx` is in no bag.
+    vector that start at `offsets`. An empty bag is zero, and `padding_idx` is in no bag. `sparse` is as in
+    `embedding`.
 
     >>> import numpy as np, pullback as pb
     >>> table = np.array([[1.0], [3.0], [5.0]])
@@ -101,7 +127,7 @@ def embedding_bag(
     indices = as_value(indices)
     segments, bags = _assign_bags(indices, offsets, include_last_offset)
     flat = reshaping.reshape(indices, (-1,))
-    flat, rows = _lookup_rows(flat, weight, max_norm, norm_type, "embedding_bag")
+    flat, rows = _lookup_rows(flat, weight, max_norm, norm_type, "embedding_bag", sparse)
     padding = _padding_row(padding_idx, shape(as_value(weight))[0], "embedding_bag")
     if per_sample_weights is not None:
         rows = _weight_rows(rows, per_sample_weights, shape(indices), mode)

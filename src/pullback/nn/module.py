@@ -19,7 +19,7 @@ from ..arrays.spec import spec_of, zeros
 from ..arrays.tensor import Tensor, value_of
 from ..arrays.text import join_path
 from ..arrays.timing import MODULE, span
-from ..arrays.trees import LEAF, flatten, flatten_one_level, map_tree, register_tree, unflatten
+from ..arrays.trees import LEAF, flatten, flatten_one_level, map_tree, name_children, register_tree, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..ops.dispatch import as_value
@@ -28,6 +28,7 @@ from ..ops.shape.reshaping import astype
 from ..public_names import explain_missing_attributes
 from ..settings import PLAIN, installed, modes, no_grad
 from .attribute_guard import DRY_RUNS, LEVEL, foreign_scope, unwrap_attribute
+from .backward_hooks import call_with_backward_hooks
 from .module_template import (
     ContainerTemplate,
     collect_children,
@@ -37,7 +38,7 @@ from .module_template import (
     slot_names,
     split_children,
 )
-from .parameter import convert_tensor, make_conversion
+from .parameter import as_state, convert_tensor, make_conversion
 from .policy import cast_inputs, policy_of
 from .summary import module_repr, summary_html, summary_table
 
@@ -83,8 +84,9 @@ class Module:
 
     Annotated fields make a constructor, as in a dataclass, unless the class says `init=False` or inherits one that is
     written out (pyright wants `init=False` there too). A module is a tree of its arrays, so `pb.grad`, `pb.jit` and
-    `pb.optim` take it as it is; settings (scalars, strings, functions) are part of its structure. Arrays that are state
-    and not to be trained are named in `buffers`.
+    `pb.optim` take it as it is, those in lists, dicts and other registered trees (sparse arrays, distributions) too;
+    settings (scalars, strings, functions) are part of its structure. Arrays that are state and not to be trained are
+    named in `buffers`.
 
     >>> import numpy as np, pullback as pb
     >>> class Line(pb.nn.Module):
@@ -135,17 +137,24 @@ class Module:
             try:
                 if hooks is None or not hooks.entries:
                     return self.forward(*args, **kwargs)
-                for kind, hook in list(hooks.entries.values()):
+                entries = list(hooks.entries.values())
+                for kind, hook in entries:
                     if kind == "pre" and (changed := hook(self, args)) is not None:
                         args = changed if isinstance(changed, tuple) else (changed,)
-                out = self.forward(*args, **kwargs)
-                for kind, hook in list(hooks.entries.values()):
-                    if kind == "post" and (changed := hook(self, args, out)) is not None:
-                        out = changed
-                return out
+                if any(kind in ("backward", "backward_pre") for kind, _ in entries):
+                    run = functools.partial(self._forward_and_hooks, hooks, kwargs)
+                    return call_with_backward_hooks(self, entries, args, run)
+                return self._forward_and_hooks(hooks, kwargs, *args)
             except Exception as error:
                 _note_place(error, self)
                 raise
+
+        def _forward_and_hooks(self, hooks: Hooks, kwargs: dict[str, Any], *args: Any) -> Any:
+            out = self.forward(*args, **kwargs)
+            for kind, hook in list(hooks.entries.values()):
+                if kind == "post" and (changed := hook(self, args, out)) is not None:
+                    out = changed
+            return out
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, Value) and (scope := foreign_scope(self, value)) is not None:
@@ -172,7 +181,7 @@ class Module:
             if id(module) not in seen:
                 seen.add(id(module))
                 yield path, module
-                children = iter_children(_visible_attributes(module))
+                children = _iter_parts(module)
                 waiting += [(join_path(path, n), x) for n, x in children if isinstance(x, Module)][::-1]
 
     def modules(self) -> Iterator[Module]:
@@ -187,7 +196,7 @@ class Module:
         ['0', '1']
         """
         seen: set[int] = set()
-        for name, child in iter_children(_visible_attributes(self)):
+        for name, child in _iter_parts(self):
             if isinstance(child, Module) and id(child) not in seen:
                 seen.add(id(child))
                 yield name, child
@@ -235,7 +244,7 @@ class Module:
             raise ArgumentError("register_buffer: buffers are part of the state; keep others outside of the module.")
         if name not in self.buffers:
             setattr(self, "buffers", (*self.buffers, name))  # noqa: B010 - a class variable, here of one instance
-        setattr(self, name, array.detach() if isinstance(array, Tensor) else array)
+        setattr(self, name, as_state(array, "register_buffer"))
 
     def named_arrays(self) -> Iterator[tuple[str, Any, bool]]:
         """Each array with the path to it and whether it is a parameter; one that is in two places comes twice."""
@@ -341,8 +350,7 @@ class Module:
         return self._hook("pre", hook)
 
     def register_forward_hook(self, hook: Callable[[Any, tuple[Any, ...], Any], Any]) -> Handle:
-        """Call `hook(module, args, out)` after each forward; what it returns, unless None, replaces the result. For the
-        backward pass, register a hook on the result there: `out.register_hook(...)`.
+        """Call `hook(module, args, out)` after each forward; what it returns, unless None, replaces the result.
 
         >>> import numpy as np, pullback as pb
         >>> layer = pb.nn.Linear(2, 1)
@@ -351,6 +359,28 @@ class Module:
         [1.0]
         """
         return self._hook("post", hook)
+
+    def register_full_backward_hook(self, hook: Callable[[Any, tuple[Any, ...], tuple[Any, ...]], Any]) -> Handle:
+        """Call `hook(module, grad_input, grad_output)` in each backward pass, once the gradients of the arguments are
+        known; what it returns, unless None, replaces them. Both are tuples with an entry for each array among the
+        positional arguments and the results, None for those without a gradient. Where no argument has one, the hook is
+        called when those of the results are known.
+
+        >>> import numpy as np, pullback as pb
+        >>> layer = pb.nn.Linear(2, 1)
+        >>> x = pb.tensor(np.ones(2, np.float32), requires_grad=True)
+        >>> with layer.register_full_backward_hook(lambda module, given, wanted: tuple(g * 0 + 1 for g in given)):
+        ...     layer(x).sum().backward()
+        >>> x.grad.tolist()
+        [1.0, 1.0]
+        """
+        return self._hook("backward", hook)
+
+    def register_full_backward_pre_hook(self, hook: Callable[[Any, tuple[Any, ...]], Any]) -> Handle:
+        """Call `hook(module, grad_output)` in each backward pass before the gradients of the module are computed; what
+        it returns, unless None, replaces those of the results.
+        """
+        return self._hook("backward_pre", hook)
 
     def _hook(self, kind: str, hook: Callable[..., Any]) -> Handle:
         if _HOOKS not in vars(self):
@@ -426,7 +456,7 @@ explain_missing_attributes(
     Module,
     "Module",
     """
-    add_module compile extra_repr half named_buffers parameters_and_buffers register_full_backward_hook
+    add_module compile extra_repr half named_buffers parameters_and_buffers register_backward_hook
     register_module register_parameter trainable_variables trainable_weights weights variables fit build init
     """,
 )
@@ -462,18 +492,46 @@ def _visible_attributes(module: Module) -> dict[str, Any]:
     return {name: x for name, x in vars(module).items() if name not in _HIDDEN}
 
 
+def _iter_parts(module: Module) -> Iterator[tuple[str, Any]]:
+    """Each array and each module right in this one, with the path to it; those in other registered trees count."""
+    for name, child in iter_children(_visible_attributes(module)):
+        yield from _iter_parts_of(child, name)
+
+
+def _iter_parts_of(child: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(child, (Module, Value)) or is_array(child):
+        yield path, child
+        return
+    for name, part in name_children(child)[0]:
+        yield from _iter_parts_of(part, join_path(path, name))
+
+
+def _change_parts(module: Module, change: Callable[[str, Any], Any]) -> None:
+    """Put something else in the place of each array and each module right in this one."""
+
+    def change_in(path: str, child: Any) -> Any:
+        if isinstance(child, (Module, Value)) or is_array(child):
+            return change(path, child)
+        pairs, rebuild = name_children(child)
+        changed = [change_in(join_path(path, name), part) for name, part in pairs]
+        return child if all(x is y for x, (_, y) in zip(changed, pairs, strict=True)) else rebuild(changed)
+
+    for name, value in map_children(_visible_attributes(module), change_in).items():
+        if value is not vars(module)[name]:
+            setattr(module, name, value)
+
+
 def _iter_arrays(module: Module, prefix: str, follow_policy: bool = False) -> Iterator[tuple[str, Any, bool]]:
     """Each array with its path and whether it is a parameter; with `follow_policy`, but those of modules inside that
     have a policy of their own.
     """
-    for name, child in iter_children(_visible_attributes(module)):
+    for name, child in _iter_parts(module):
         path = join_path(prefix, name)
-        if isinstance(child, Module):
-            if not follow_policy or policy_of(child) is None:
-                yield from _iter_arrays(child, path, follow_policy)
-        elif isinstance(child, Value) or is_array(child):
+        if not isinstance(child, Module):
             is_buffer = name.partition(".")[0] in module.buffers
             yield path, child, not is_buffer and spec_of(child).inexact
+        elif not follow_policy or policy_of(child) is None:
+            yield from _iter_arrays(child, path, follow_policy)
 
 
 def _snapshot_array(x: Any) -> Any:
@@ -509,6 +567,7 @@ def _merge(one: Any, other: Any) -> Any:
 
 def _convert_entry(name: str, given: Any, mine: Any) -> Any:
     """What a state has for an array, as an array of its dtype; or a string that describes the mismatch."""
+    given = as_state(given, f"load_state_dict: {name}")
     array = as_value(given.detach() if hasattr(given, "detach") else given)
     array = value_of(array) if isinstance(array, Tensor) else array
     spec, found = spec_of(mine), spec_of(array)
@@ -534,9 +593,7 @@ def _assign_arrays(module: Module, prefix: str, state: Mapping[str, Any]) -> Non
                 child.rebind(state[path], "load_state_dict")
         return child
 
-    for name, value in map_children(_visible_attributes(module), change).items():
-        if value is not vars(module)[name]:
-            setattr(module, name, value)
+    _change_parts(module, change)
 
 
 def convert_parameters(module: Module, dtype: Any) -> None:
@@ -555,13 +612,11 @@ def _convert_arrays(module: Module, convert: Callable[[Any], Any], follow_policy
             return child
         elif isinstance(child, Tensor) and is_array(child.value) and child.is_leaf:
             convert_tensor(child, convert)
-        elif isinstance(child, Value) or is_array(child):
+        else:
             return convert(child)
         return child
 
-    for name, value in map_children(_visible_attributes(module), change).items():
-        if value is not vars(module)[name]:
-            setattr(module, name, value)
+    _change_parts(module, change)
 
 
 def _flatten_module(module: Module) -> tuple[list[Any], ContainerTemplate, list[str]]:

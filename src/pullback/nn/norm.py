@@ -17,6 +17,7 @@ from ..errors import ArgumentError, ShapeError
 from ..ops import random
 from ..ops.axes import as_integer, normalize_axes, normalize_axis
 from ..ops.collective.collectives import shared, total
+from ..ops.concrete import is_known_zero
 from ..ops.contract.matrix_products import matmul
 from ..ops.dispatch import as_value, ndim, shape
 from ..ops.elementwise.pointwise import divide, equal, less, multiply, power, sqrt, square, where
@@ -256,8 +257,11 @@ def sync_batch_norm(
     axis = normalize_axis(axis, ndim(x), "sync_batch_norm")
     w, b = _expand_channels(x, axis, "sync_batch_norm", weight=weight, bias=bias)
     axes, wide = tuple(a for a in range(ndim(x)) if a != axis), widen(x)
-    own = reshaping.astype(as_value(math.prod(shape(x)[a] for a in axes)), spec_of(wide).dtype)
+    elements = math.prod(shape(x)[a] for a in axes)
+    own = reshaping.astype(as_value(elements), spec_of(wide).dtype)
     sums, count = total([reductions.sum(wide, axis=axes, keepdims=True), own])
+    if not elements and is_known_zero(count):
+        raise ShapeError(f"sync_batch_norm: no elements to take statistics of on any rank, here in shape {shape(x)}.")
     middle = divide(sums, count)
     away = wide - shared(middle)
     spread = divide(total(reductions.sum(square(away), axis=axes, keepdims=True)), count)

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..arrays.backends import is_array, move_array
+from ..arrays.buffers import unwrap_tracked
 from ..arrays.devices import is_device, normalize_device
 from ..arrays.dtypes import NAMES, as_dtype
+from ..arrays.node import depends_on_running_call
 from ..arrays.scope import current_scope
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, tensor
@@ -34,7 +36,20 @@ else:
         """
 
         def __new__(cls, data: Any, requires_grad: bool = True) -> Tensor:
-            return tensor(data.detach() if isinstance(data, Tensor) else data, requires_grad=requires_grad)
+            return tensor(as_state(data, "Parameter"), requires_grad=requires_grad)
+
+
+def as_state(x: Any, what: str) -> Any:
+    """Data for a module to keep: a tensor without its graph, refused where a running `grad` or `vjp` would miss it."""
+    x = unwrap_tracked(x)
+    if not isinstance(x, Tensor):
+        return x
+    if x.node is not None and depends_on_running_call(x.node):
+        raise GraphError(
+            f"{what}: {x!r} has a derivative that a running grad or vjp asks for, which a module's own copy loses.\n"
+            "  Compute with x itself, as in pb.nn.linear(inputs, x), or pass x.detach()."
+        )
+    return x.detach()
 
 
 def make_conversion(args: tuple[Any, ...], dtype: Any, device: Any) -> Callable[[Any], Any]:

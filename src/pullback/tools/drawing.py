@@ -12,7 +12,7 @@ from ..arrays.tensor import Tensor
 from ..compile.jit import Jitted
 from ..compile.specialization import Specialization
 from ..errors import ArgumentError
-from ..graph.draw import DrawingCard, draw_cards, draw_program
+from ..graph.draw import FORMS, DrawingCard, draw_cards, draw_program
 from ..ops.op import PartRule
 from ..program.ir import Program
 from ..program.text import format_program, format_spec
@@ -29,8 +29,8 @@ def draw(
     names: Mapping[str, Tensor] | None = None,
 ) -> str:
     """The program behind a tensor (its tape), in a graph, or of a function at example arguments, compiled or not. Its
-    `form` is "text", or "svg" or "html", self-contained pictures; with `path` it is written to a file, whose
-    suffix (.txt, .svg, .html) sets the form. Leaves of a tape are shown by their `names`.
+    `form` is "text", "svg" or "html", self-contained pictures, or "dot", for graphviz; with `path` it is written to a
+    file, whose suffix (.txt, .svg, .html, .dot) sets the form. Leaves of a tape are shown by their `names`.
 
     >>> import pullback as pb
     >>> w = pb.tensor([1.0, 2.0], requires_grad=True)
@@ -55,12 +55,12 @@ def draw(
 
 def _resolve_format(path: str | Path | None, form: str | None) -> str:
     if path is not None and form is None:
-        form = {".txt": "text", ".svg": "svg", ".html": "html", ".htm": "html"}.get(Path(path).suffix.lower())
+        form = {".txt": "text", **FORMS}.get(Path(path).suffix.lower())
         if form is None:
-            raise ArgumentError(f"draw: writes .svg, .html or .txt files, got {str(path)!r}.")
+            raise ArgumentError(f"draw: writes .svg, .html, .dot or .txt files, got {str(path)!r}.")
     form = form or "text"
-    if form not in ("text", "svg", "html"):
-        raise ArgumentError(f"draw: the form is 'text', 'svg' or 'html', got {form!r}.")
+    if form not in ("text", *FORMS.values()):
+        raise ArgumentError(f"draw: the form is 'text', 'svg', 'html' or 'dot', got {form!r}.")
     return form
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,12 @@ from ..arrays.exchange import to_numpy
 from ..arrays.html_text import html_report
 from ..arrays.spec import is_inexact, spec_of
 from ..arrays.tensor import Tensor, tensor
+from ..arrays.trees import map_tree
 from ..arrays.value import Value
-from ..errors import ArgumentTypeError, DtypeError, ShapeError
+from ..errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 from ..ops.elementwise import pointwise
 from ..ops.reduce import reductions
+from ..ops.user_calls import call_function
 from ..settings import enable_grad
 from ..tape.backward import gradients
 
@@ -28,13 +30,16 @@ from ..tape.backward import gradients
 class CheckReport:
     """What a check found: whether all elements agree, and the worst of them.
 
-    `worst` is (input, index, analytic, numeric); `error` its distance in units of the tolerance.
+    `worst` is (input, index, analytic, numeric), for a check along directions without an index; `error` its distance
+    in units of the tolerance. `estimate` says how far off its difference may be itself: by roundoff, and for points
+    beyond two by as much as the formula of two points fewer is away from it.
     """
 
     ok: bool
     checked: int
     error: float
     worst: tuple[int, tuple[int, ...], complex, complex] | None
+    estimate: float = 0.0
 
     def __bool__(self) -> bool:
         return self.ok
@@ -46,7 +51,8 @@ class CheckReport:
         place, index, analytic, numeric = self.worst
         return (
             f"derivatives {verdict}: {self.checked} elements; worst is input {place} at {list(index)}: "
-            f"rule {analytic:.10g}, differences {numeric:.10g} ({self.error:.2g} of the tolerance)"
+            f"rule {analytic:.10g}, differences {numeric:.10g} +- {self.estimate:.1g} "
+            f"({self.error:.2g} of the tolerance)"
         )
 
     def _repr_html_(self) -> str:
@@ -55,19 +61,28 @@ class CheckReport:
 
 @attributed_to_caller
 def gradcheck(
-    f: Callable[..., Any], *arrays: Any, eps: float = 1e-6, rtol: float = 1e-5, atol: float = 1e-7, seed: int = 0
+    f: Callable[..., Any],
+    *arrays: Any,
+    eps: float | None = None,
+    rtol: float = 1e-5,
+    atol: float = 1e-7,
+    seed: int = 0,
+    points: int = 2,
+    fast: bool = False,
 ) -> CheckReport:
     """Compare the gradient of f with central differences at float64 or complex128 arrays.
 
     f takes tensors and returns one tensor or a tuple of them; outputs of any shape are weighted at random
     (fixed by `seed`) and summed. Non-finite values on either side never agree. Integer arguments stay fixed.
+    Differences of 4 or 6 `points` have more correct digits, so that tolerances may be smaller; `eps` is their step, by
+    default one that fits. With `fast` each argument is moved along one random direction, not each of its elements.
 
     >>> import numpy as np, pullback as pb
     >>> bool(pb.gradcheck(lambda x: pb.sin(x) * x, np.array([0.5, 1.5])))
     True
     """
     check_functions("gradcheck", f)
-    check_number("gradcheck: eps", eps, above=0)
+    stencil = _make_stencil(points, eps)
     check_number("gradcheck: rtol", rtol, least=0)
     check_number("gradcheck: atol", atol, least=0)
     inputs = [_as_double_array(a, i) for i, a in enumerate(arrays)]
@@ -80,7 +95,9 @@ def gradcheck(
             for v, place in zip(values, places, strict=True)
         ]
         with enable_grad():
-            total = _weighted_sum(f(*tensors), weights, np.random.default_rng(seed))
+            outs = call_function(f, tensors, {})
+            # of numbers alone, what f makes by NumPy are arrays
+            total = _weighted_sum(outs if track else map_tree(_as_tensor, outs), weights, np.random.default_rng(seed))
         return total, [t for t in tensors if t.requires_grad]
 
     total, tracked = loss(inputs, track=True)
@@ -91,14 +108,24 @@ def gradcheck(
     analytic = [np.zeros(t.shape, t.dtype) if g is None else np.asarray(g.numpy()) for t, g in pairs]
     moving = [i for i, a in enumerate(inputs) if is_inexact(a.dtype)]
     compared = list(zip(moving, analytic, strict=True))
-    return _compare_elements(lambda values: loss(values, False)[0].item(), inputs, compared, eps, rtol, atol)
+    value = lambda values: loss(values, False)[0].item()  # noqa: E731
+    steps = _random_steps(np.random.default_rng(seed + 2)) if fast else _unit_steps
+    return _compare(value, inputs, compared, steps, stencil, rtol, atol)
 
 
 @attributed_to_caller
 def gradgradcheck(
-    f: Callable[..., Any], *arrays: Any, eps: float = 1e-6, rtol: float = 1e-5, atol: float = 1e-6, seed: int = 0
+    f: Callable[..., Any],
+    *arrays: Any,
+    eps: float | None = None,
+    rtol: float = 1e-5,
+    atol: float = 1e-6,
+    seed: int = 0,
+    points: int = 2,
+    fast: bool = False,
 ) -> CheckReport:
-    """Compare the gradient of a random combination of f's gradient with central differences of that gradient.
+    """Compare the gradient of a random combination of f's gradient with central differences of that gradient; the
+    options are those of `gradcheck`.
 
     >>> import numpy as np, pullback as pb
     >>> bool(pb.gradgradcheck(lambda x: pb.exp(x) * x, np.array([0.5, 1.5])))
@@ -113,13 +140,13 @@ def gradgradcheck(
         tracked = [t if t.requires_grad else tensor(t, requires_grad=True) for t in tensors if is_inexact(t.dtype)]
         swap = iter(tracked)
         full = [next(swap) if is_inexact(t.dtype) else t for t in tensors]
-        total = _weighted_sum(f(*full), weights, rng)
+        total = _weighted_sum(call_function(f, full, {}), weights, rng)
         if not total.requires_grad:
             return (total,)
         found = gradients(total, tracked, create_graph=True, allow_unused=True)
         return tuple(g for g in found if g is not None)
 
-    return gradcheck(first, *arrays, eps=eps, rtol=rtol, atol=atol, seed=seed)
+    return gradcheck(first, *arrays, eps=eps, rtol=rtol, atol=atol, seed=seed, points=points, fast=fast)
 
 
 def _as_double_array(array: Any, i: int) -> np.ndarray[Any, Any]:
@@ -137,6 +164,10 @@ def _as_double_array(array: Any, i: int) -> np.ndarray[Any, Any]:
 
 def _is_array_like(x: Any) -> bool:
     return isinstance(x, (Value, tuple)) or is_array(x)
+
+
+def _as_tensor(x: Any) -> Any:
+    return tensor(x) if is_array(x) or isinstance(x, np.generic) else x
 
 
 def _weighted_sum(outputs: Any, weights: list[Any], rng: np.random.Generator) -> Tensor:
@@ -163,37 +194,78 @@ def _weighted_sum(outputs: Any, weights: list[Any], rng: np.random.Generator) ->
     return result
 
 
-def _compare_elements(
-    value: Callable[[Sequence[Any]], float], inputs: list[Any], pairs: list[Any], eps: float, rtol: float, atol: float
-) -> CheckReport:
-    """Each element of gradients, given as (input, gradient), against differences."""
-    worst, worst_error, checked = None, -1.0, 0
+#: The weights of f(x + k h) - f(x - k h) for k = 1, 2, 3, whose sum over h is the derivative up to h^2, h^4, h^6; and
+#: a step for which what is left out is about as large as roundoff.
+_WEIGHTS = {2: (1 / 2,), 4: (2 / 3, -1 / 12), 6: (3 / 4, -3 / 20, 1 / 60)}
+_STEPS = {2: 1e-6, 4: 1e-3, 6: 5e-3}
+
+
+@dataclass(frozen=True, slots=True)
+class _Stencil:
+    points: int
+    eps: float
+
+    def slope(self, f: Callable[[float], float]) -> tuple[float, float]:
+        """The derivative of f at 0, and how far off it may be."""
+        sides = [(f(k * self.eps), f(-k * self.eps)) for k in range(1, self.points // 2 + 1)]
+        found, fewer = (
+            sum(w * (a - b) for w, (a, b) in zip(_WEIGHTS.get(n, ()), sides, strict=False)) / self.eps
+            for n in (self.points, self.points - 2)
+        )
+        roundoff = np.finfo(float).eps * max(abs(x) for pair in sides for x in pair) / self.eps
+        return found, float(roundoff + (abs(found - fewer) if self.points > 2 else 0.0))
+
+
+def _make_stencil(points: Any, eps: float | None) -> _Stencil:
+    if type(points) is not int or points not in _WEIGHTS:
+        raise ArgumentError(f"gradcheck: points is 2, 4 or 6, got {points!r}.")
+    return _Stencil(points, _STEPS[points] if eps is None else check_number("gradcheck: eps", eps, above=0))
+
+
+def _unit_steps(like: Any) -> Iterator[tuple[tuple[int, ...], list[Any]]]:
+    """For each element its index and the directions to move it in: along both axes if it is complex."""
+    for index in np.ndindex(like.shape):
+        unit = np.zeros_like(like)
+        unit[index] = 1
+        yield index, [unit, 1j * unit] if like.dtype.kind == "c" else [unit]
+
+
+def _random_steps(rng: np.random.Generator) -> Callable[[Any], Iterator[tuple[tuple[int, ...], list[Any]]]]:
+    def steps(like: Any) -> Iterator[tuple[tuple[int, ...], list[Any]]]:
+        if like.size:
+            step = rng.normal(size=like.shape) + (1j * rng.normal(size=like.shape) if like.dtype.kind == "c" else 0)
+            yield (), [step / np.linalg.norm(step)]
+
+    return steps
+
+
+def _compare(
+    value: Callable[[Sequence[Any]], float], inputs: list[Any], pairs: list[Any], steps: Any, stencil: _Stencil,
+    rtol: float, atol: float,
+) -> CheckReport:  # fmt: skip
+    """Gradients, given as (input, gradient), against differences along steps of each input. For z = a + b i they are
+    df/da + i df/db, so that a step of z changes f by the real part of its product with the conjugate.
+    """
+    worst, worst_error, worst_estimate, checked = None, -1.0, 0.0, 0
     for place, gradient in pairs:
-        for index in np.ndindex(inputs[place].shape):
-            numeric, rule = _central_difference(value, inputs, place, index, eps), complex(gradient[index])
+        for index, directions in steps(inputs[place]):
+            slopes = [stencil.slope(_along(value, inputs, place, d)) for d in directions]
+            rules = [float(np.sum(np.real(np.conj(gradient[d != 0]) * d[d != 0]))) for d in directions]
+            numeric, rule = (complex(*row) for row in ([x for x, _ in slopes], rules))
             error = abs(rule - numeric) / (atol + rtol * abs(numeric) or 1e-300)
             error = error if math.isfinite(error) else math.inf
             checked += 1
             if error > worst_error:
-                worst_error, worst = error, (place, index, _drop_zero_imaginary(rule), _drop_zero_imaginary(numeric))
-    return CheckReport(worst_error <= 1, checked, max(worst_error, 0.0), worst)
+                worst_error, worst_estimate = error, max(e for _, e in slopes)
+                worst = (place, index, _drop_zero_imaginary(rule), _drop_zero_imaginary(numeric))
+    return CheckReport(worst_error <= 1, checked, max(worst_error, 0.0), worst, worst_estimate)
+
+
+def _along(
+    value: Callable[[Sequence[Any]], float], inputs: list[Any], place: int, direction: Any
+) -> Callable[[float], float]:
+    return lambda t: value([a + t * direction if i == place else a for i, a in enumerate(inputs)])
 
 
 def _drop_zero_imaginary(z: complex) -> complex:
     return z.real if z.imag == 0 else z
-
-
-def _central_difference(
-    value: Callable[[Sequence[Any]], float], inputs: list[Any], place: int, index: Any, eps: float
-) -> complex:
-    """Central differences in one element; for a complex one along both axes: df/da + i df/db."""
-
-    def along(step: complex) -> float:
-        moved = [a.copy() if i == place else a for i, a in enumerate(inputs)]
-        moved[place][index] += step
-        high = value(moved)
-        moved[place][index] -= 2 * step
-        return (high - value(moved)) / (2 * eps)
-
-    real = along(eps)
-    return complex(real, along(1j * eps)) if inputs[place].dtype.kind == "c" else complex(real)

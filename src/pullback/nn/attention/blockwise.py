@@ -28,6 +28,7 @@ import numpy as np
 from ...arrays.backends import namespace_on
 from ...arrays.scope import outside_transforms
 from ...arrays.spec import Spec, make_spec, spec_of
+from ...checkpoint.recompute.arguments import share_among_checkpoints
 from ...checkpoint.recompute.checkpoint import checkpoint
 from ...ops import batching, random
 from ...ops.contract.matrix_products import matmul
@@ -148,15 +149,15 @@ def _dropout_factor(block: QueryBlock, rule: AttentionConfig, like: Any) -> Any:
 def attend_block(block: QueryBlock, rule: AttentionConfig) -> Any:
     """The output rows of one block: its weights times the values."""
     share, factor = attention_weights(block, rule)
-    product = matmul(_match_narrow_dtype(_scale(share, factor), block.v), block.v)
-    return _match_narrow_dtype(product, block.v)  # NumPy's product of bfloat16 is float32
+    product = matmul(match_narrow_dtype(_scale(share, factor), block.v), block.v)
+    return match_narrow_dtype(product, block.v)  # NumPy's product of bfloat16 is float32
 
 
 def _scale(x: Any, factor: Any) -> Any:
     return x if factor is None else x * factor
 
 
-def _match_narrow_dtype(x: Any, other: Any) -> Any:
+def match_narrow_dtype(x: Any, other: Any) -> Any:
     """Weights of narrow floats are computed in float32; cast them back to meet the values."""
     narrow = spec_of(other).dtype
     return reshaping.astype(x, narrow) if narrow.itemsize < 4 else x
@@ -197,6 +198,7 @@ def pull_bands(bar: Any, xs: Sequence[Any], rule: AttentionConfig, rows: int) ->
     def pull_block(start: int, stop: int, bar: Any, *xs: Any) -> tuple[Any, ...]:
         return _pull_block(query_block(xs, rule, start, stop), rule, bar)
 
+    xs = [share_among_checkpoints(x) for x in xs]
     extras = zip(rule.extras, xs[3:], strict=True)  # of a mask, a bias and a key only a bias has a cotangent
     queries: list[Any] = []
     biases: list[Any] = []
@@ -214,10 +216,10 @@ def pull_bands(bar: Any, xs: Sequence[Any], rule: AttentionConfig, rows: int) ->
 
 def _pull_block(block: QueryBlock, rule: AttentionConfig, bar: Any) -> tuple[Any, ...]:
     share, factor = attention_weights(block, rule)
-    v_bar = matmul(reshaping.matrix_transpose(_match_narrow_dtype(_scale(share, factor), block.v)), bar)
+    v_bar = matmul(reshaping.matrix_transpose(match_narrow_dtype(_scale(share, factor), block.v)), bar)
     share_bar = _scale(matmul(bar, reshaping.matrix_transpose(block.v)), factor)
     score_bar = _softmax_jvp(share, share_bar)
-    narrow = _match_narrow_dtype(score_bar, block.q) * rule.scale
+    narrow = match_narrow_dtype(score_bar, block.q) * rule.scale
     q_bar, k_bar = matmul(narrow, block.k), matmul(reshaping.matrix_transpose(narrow), block.q)
     return q_bar, k_bar, v_bar, score_bar if "bias" in block.extras else None
 
@@ -271,7 +273,7 @@ def _push_block(block: QueryBlock, along: QueryBlock, rule: AttentionConfig, mov
     terms += [along.extras["bias"]] if moves[3] else []
     parts = [(_softmax_jvp(share, functools.reduce(operator.add, terms)), block.v)] if terms else []
     parts += [(share, along.v)] if moves[2] else []
-    products = (matmul(_match_narrow_dtype(_scale(p, factor), v), v) for p, v in parts)
+    products = (matmul(match_narrow_dtype(_scale(p, factor), v), v) for p, v in parts)
     return functools.reduce(operator.add, products)
 
 

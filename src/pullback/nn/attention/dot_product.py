@@ -57,8 +57,8 @@ def scaled_dot_product_attention(
     array([[1.],
            [2.]])
     """
-    q, k, v = (_check_operand(x, name) for x, name in ((q, "q"), (k, "k"), (v, "v")))
-    _check_shapes(q, k, v)
+    q, k, v = (check_operand(x, name) for x, name in ((q, "q"), (k, "k"), (v, "v")))
+    check_shapes(q, k, v)
     extras = {} if mask is None else _classify_mask(mask, q, k)
     if not 0.0 <= dropout < 1.0:
         raise ArgumentError(f"attention: dropout is a share of weights in [0, 1), got {dropout}.")
@@ -81,9 +81,9 @@ def _run_blocks(xs: tuple[Any, ...], rule: AttentionConfig, block_size: int | No
         raise ArgumentError(f"attention: block_size is a positive number of rows, got {block_size}.")
     if block_size is None:
         several = math.prod(broadcast_shape("attention", shape(xs[0])[:-2], shape(xs[1])[:-2]))
-        is_gpu = spec_of(xs[0]).device != "cpu"
-        if several * length * keys > (_MAX_SCORES_ON_GPU if is_gpu else _MAX_SCORES):
-            rows = max(16, (_SCORES_PER_BLOCK_ON_GPU if is_gpu else _SCORES_PER_BLOCK) // (several * keys))
+        most, per_block = score_limits(spec_of(xs[0]).device)
+        if several * length * keys > most:
+            rows = max(16, per_block // (several * keys))
     if can_stay_on_chip(xs[:3], rule.extras) and (block_size is None or rows >= length):
         q, k, v = xs
         return _attend_on_chip(q, k, v, rule.scale, rule.is_causal)
@@ -110,14 +110,19 @@ def _attend_at_once(*xs: Any, rule: AttentionConfig, rows: int) -> Any:
     return concat([attend_block(query_block(xs, rule, *ends), rule) for ends in block_ranges(xs, rows)], axis=-2)
 
 
-def _check_operand(x: Any, name: str) -> Any:
+def score_limits(device: str) -> tuple[int, int]:
+    """How many scores there may be at once, and about how many a block has if there are more."""
+    return (_MAX_SCORES, _SCORES_PER_BLOCK) if device == "cpu" else (_MAX_SCORES_ON_GPU, _SCORES_PER_BLOCK_ON_GPU)
+
+
+def check_operand(x: Any, name: str) -> Any:
     x = as_value(x)
     if spec_of(x).dtype.kind not in "fV" or ndim(x) < 2:  # kind V is bfloat16
         raise DtypeError(f"attention: {name} holds floats over (..., length, width), got {spec_of(x)}.")
     return x
 
 
-def _check_shapes(q: Any, k: Any, v: Any) -> None:
+def check_shapes(q: Any, k: Any, v: Any) -> None:
     if shape(q)[-1] != shape(k)[-1]:
         raise ShapeError(f"attention: q of shape {shape(q)} and k of shape {shape(k)} differ in width, the last axis.")
     if shape(k)[-2] != shape(v)[-2]:

@@ -49,6 +49,7 @@ class Linear(Module):
 @final
 class Embedding(Module):
     """A row of a table for each index. The row at `padding_idx` starts as zeros and gets no gradient.
+    With `sparse=True` the gradient of the table is the rows that were looked up, for `pb.optim.SparseAdam`.
 
     >>> import numpy as np, pullback as pb
     >>> pb.nn.Embedding(10, 4)(np.array([[1, 2], [3, 9]])).shape
@@ -57,7 +58,14 @@ class Embedding(Module):
 
     @overload
     def __init__(
-        self, count: int, width: int, padding_idx: int | None = ..., *, key: Any = ..., dtype: Any = ...
+        self,
+        count: int,
+        width: int,
+        padding_idx: int | None = ...,
+        *,
+        sparse: bool = ...,
+        key: Any = ...,
+        dtype: Any = ...,
     ) -> None: ...
     @overload
     def __init__(
@@ -66,21 +74,30 @@ class Embedding(Module):
         embedding_dim: int,
         padding_idx: int | None = ...,
         *,
+        sparse: bool = ...,
         key: Any = ...,
         dtype: Any = ...,
     ) -> None: ...
     @accept_overloads
     def __init__(
-        self, count: int, width: int, padding_idx: int | None = None, *, key: Any = None, dtype: Any = np.float32
+        self,
+        count: int,
+        width: int,
+        padding_idx: int | None = None,
+        *,
+        sparse: bool = False,
+        key: Any = None,
+        dtype: Any = np.float32,
     ) -> None:
         table = init.normal((count, width), key=key, dtype=dtype)
         if padding_idx is not None:
             table = set_at(table, padding_idx, 0)
         self.weight = tensor(table, requires_grad=True)
         self.padding_idx = padding_idx
+        self.sparse = sparse
 
     def forward(self, indices: Any) -> Tensor:
-        return embedding(indices, self.weight, padding_idx=self.padding_idx)
+        return embedding(indices, self.weight, padding_idx=self.padding_idx, sparse=self.sparse)
 
 
 @final

@@ -19,7 +19,7 @@ _ULPS = 1e-4
 #: How much further off a derivative of each order may be.
 _TOLERANCE_FACTOR = {1: 1.0, 2: 20.0}
 #: Ops that mpmath finds by a search, a quadrature or a limit: differences of those take too long.
-_SLOW = {"gammaincinv", "gammainccinv", "betaincinv", "betainccinv", "k0e", "k1e", "owens_t"}
+_SLOW = {"gammaincinv", "gammainccinv", "betaincinv", "betainccinv", "k0e", "k1e", "owens_t", "von_mises_quantile"}
 
 
 def scalar_function(op: Op) -> Callable[..., Any] | None:

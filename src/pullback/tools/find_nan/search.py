@@ -16,6 +16,7 @@ from ...arrays.trees import flatten, leaf_paths, map_tree, unflatten
 from ...arrays.value import unwrap_array
 from ...compile.jit import Jitted, trace_located
 from ...errors import ArgumentError
+from ...ops.user_calls import call_function
 from ...settings import override_modes
 from ...transforms.reverse import vjp
 from .classify import is_finite, kind_of
@@ -93,7 +94,7 @@ def _note_arguments(watch: NanWatch, args: tuple[Any, ...], kwargs: dict[str, An
 def _run(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], backward: bool) -> dict[str, Any]:
     """The results by what they are, those of the backward pass too."""
     if not backward:
-        return {"result": f(*args, **kwargs)}
+        return {"result": call_function(f, args, kwargs)}
     leaves, structure = flatten((args, kwargs))
     moving = [i for i, x in enumerate(leaves) if _is_floating(x)]
     if not moving:

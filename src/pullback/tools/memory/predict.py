@@ -24,6 +24,7 @@ from ...arrays.trees import flatten, unflatten
 from ...arrays.value import Value
 from ...errors import ArgumentError
 from ...ops.op import Op
+from ...ops.user_calls import call_function
 from ...settings import enable_grad
 from ...tape.backward import gradients
 from ...tape.cotangents import arrays_in
@@ -146,7 +147,7 @@ def _simulate(f: Callable[..., Any], args: Sequence[Any], chosen: Any, known: li
         given = [_size_tree(a, i in chosen, scope, counter, leaves) for i, a in enumerate(args)]
         with _substitute_values(known, scope, counter):
             arguments = counter.live()
-            outs = flatten(f(*given))[0]
+            outs = flatten(call_function(f, given, {}))[0]
             forward, kept = counter.peak, counter.live()
             counter.peak = 0
             _simulate_backward(

@@ -104,6 +104,34 @@ def _lu(found: Any, x: Any) -> list[tuple[Any, Any]]:
     ]
 
 
+def _ldl(found: Any, x: Any, hermitian: bool) -> list[tuple[Any, Any]]:
+    """LAPACK's definition: L is a product of exchanges and matrices that differ from one in the columns of a block."""
+    ld, pivots = found
+    wanted = symmetric_part(x) if hermitian else (x + np.swapaxes(x, -1, -2)) / 2
+    made = np.zeros(ld.shape, ld.dtype)
+    for place in np.ndindex(*ld.shape[:-2]):
+        made[place] = _multiply_out_ldl(ld[place], pivots[place], hermitian)
+    return [(made, wanted), (ld, np.tril(ld))]
+
+
+def _multiply_out_ldl(ld: Any, pivots: Any, hermitian: bool) -> Any:
+    n, k = len(ld), 0
+    left, middle = np.eye(n, dtype=ld.dtype), np.zeros_like(ld)
+    while k < n:
+        width = 2 if pivots[k] < 0 else 1
+        exchange = np.arange(n)
+        last, other = k + width - 1, abs(int(pivots[k])) - 1
+        exchange[[last, other]] = exchange[[other, last]]
+        step = np.eye(n, dtype=ld.dtype)
+        step[k + width :, k : k + width] = ld[k + width :, k : k + width]
+        left = matrix_product(left[:, exchange], step)
+        block = np.tril(ld[k : k + width, k : k + width])
+        below = np.tril(block, -1)
+        middle[k : k + width, k : k + width] = block + (adjoint(below) if hermitian else below.T)
+        k += width
+    return matrix_product(matrix_product(left, middle), adjoint(left) if hermitian else left.T)
+
+
 def _pinv(found: Any, x: Any, rtol: Any) -> list[tuple[Any, Any]]:
     """Penrose's four equations."""
     (inverse,) = found
@@ -124,6 +152,13 @@ def _triangular_solve(found: Any, a: Any, b: Any, lower: bool, unit: bool) -> li
 
 def _solve(found: Any, a: Any, b: Any) -> list[tuple[Any, Any]]:
     return [(matrix_product(a, found[0]), np.broadcast_to(b, found[0].shape))]
+
+
+def _sparse_solve(found: Any, data: Any, rows: Any, cols: Any, b: Any, adjoint: bool) -> list[tuple[Any, Any]]:
+    a = np.zeros((len(b), len(b)), data.dtype)
+    for number, i, j in zip(data, rows, cols, strict=True):
+        a[i, j] += number
+    return [(matrix_product(np.conj(a.T) if adjoint else a, found[0]), b)]
 
 
 def _inv(found: Any, x: Any) -> list[tuple[Any, Any]]:
@@ -161,8 +196,10 @@ MATRIX_LAWS: dict[str, Law] = {
     "eig": _eig,
     "svd": _svd,
     "lu": _lu,
+    "ldl_factor": _ldl,
     "pinv": _pinv,
     "solve": _solve,
+    "sparse_solve": _sparse_solve,
     "triangular_solve": _triangular_solve,
     "inv": _inv,
     "logm": _logm,
@@ -211,6 +248,32 @@ def _einsum(*xs: Any, labels: tuple[str, ...], result: str) -> Any:
     return out
 
 
+def _ldl_layout(pivots: Any) -> Any:
+    """By matrices of the exchanges: all of them give the order, those after a column the rows of its entries."""
+    *batch, n = pivots.shape
+    order, rows = np.zeros((*batch, n), np.int64), np.zeros((*batch, n, n), np.int64)
+    pairs = np.zeros(pivots.shape, bool)
+    for place in np.ndindex(*batch):
+        exchanges, starts, k = [], [], 0
+        while k < n:
+            width = 2 if pivots[place][k] < 0 else 1
+            exchange = np.eye(n, dtype=np.int64)
+            last, other = k + width - 1, abs(int(pivots[place][k])) - 1
+            exchange[[last, other]] = exchange[[other, last]]
+            exchanges.append(exchange)
+            pairs[place][k] = width == 2
+            starts += [len(exchanges)] * width
+            k += width
+        order[place] = np.linalg.multi_dot([np.eye(n, dtype=np.int64), *exchanges[::-1], np.arange(n)])
+        for j, later in enumerate(starts):
+            moved = np.arange(n)
+            for exchange in exchanges[later:]:
+                moved = exchange @ moved
+            rows[place][:, j] = moved
+    inverse = np.argsort(order, axis=-1), np.argsort(rows, axis=-2)
+    return order, inverse[0], rows, inverse[1], pairs
+
+
 MATRIX_ORACLES: dict[str, Callable[..., Any]] = {
     "matmul": matrix_product,
     "matvec": lambda x, y: matrix_product(x, y[..., None])[..., 0],
@@ -218,4 +281,5 @@ MATRIX_ORACLES: dict[str, Callable[..., Any]] = {
     "det": leibniz_determinant,
     "slogdet": _slogdet,
     "expm": matrix_exponential,
+    "ldl_layout": _ldl_layout,
 }

@@ -254,6 +254,15 @@ def _gamma_functions(mp: Any) -> dict[str, Scalar]:
     def incomplete(a: Any, b: Any, x: Any) -> Any:
         return mp.betainc(a, b, 0, x, regularized=True)
 
+    def von_mises_quantile(p: Any, k: Any) -> Any:
+        # the series of the distribution function: x / 2 pi + 1/2 + sum of I_j(k) sin(j x) / (j pi I_0(k))
+        ratios = [mp.besseli(j, k) / (j * mp.pi * mp.besseli(0, k)) for j in range(1, 60)]
+
+        def probability(x: Any) -> Any:
+            return x / (2 * mp.pi) + mp.mpf(0.5) + sum(r * mp.sin(j * x) for j, r in enumerate(ratios, 1))
+
+        return bisect(lambda x: probability(x) - p, -mp.pi, mp.pi)
+
     return {
         "lgamma": lambda x: mp.log(abs(mp.gamma(x))),
         "polygamma": lambda n, x: mp.polygamma(int(n), x),
@@ -269,6 +278,7 @@ def _gamma_functions(mp: Any) -> dict[str, Scalar]:
         "beta_weight": lambda a, b, x: x**a * (1 - x) ** b / mp.beta(a, b),
         "betainc": incomplete,
         "betaincc": lambda a, b, x: mp.betainc(a, b, x, 1, regularized=True),
+        "von_mises_quantile": von_mises_quantile,
         "betaincinv": lambda a, b, p: bisect(lambda x: incomplete(a, b, x) - p, mp.mpf(0), mp.mpf(1)),
         "betainccinv": lambda a, b, p: bisect(lambda x: 1 - p - incomplete(a, b, x), mp.mpf(0), mp.mpf(1)),
     }

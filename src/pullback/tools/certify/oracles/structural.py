@@ -133,6 +133,11 @@ def _expand_index(index: tuple[Any, ...], ndim: int) -> list[Any]:
     return [*entries[:at], *[slice(None)] * missing, *entries[at + 1 :]]
 
 
+def _lookup_rows(table: Any, rows: Any) -> Any:
+    found = [table[int(i)] for i in rows.reshape(-1)]
+    return np.array(found, table.dtype).reshape((*rows.shape, *table.shape[1:]))
+
+
 def _getitem(x: Any, *indices: Any, index: Any) -> Any:
     shape, pairs = index_pairs(x.shape, fill_slots(index, indices))
     out = np.zeros(shape, x.dtype)
@@ -348,6 +353,15 @@ def _move_alone(x: Any, ranks: int, pairs: Any) -> Any:
     return np.asarray(x) if pairs else np.zeros_like(x)
 
 
+#: What ops over a batch give if all elements have the same x; real batches are in `tests/test_batch_axis.py`.
+_OVER_BATCH: dict[str, Callable[..., Any]] = {
+    "sum_over_batch": lambda x, place, size: np.asarray(x) * size,
+    "gather_batch": lambda x, place, size: np.stack([x] * size),
+    "scatter_to_batch": lambda x, place, size: np.asarray(x[int(place)]) * size,
+    "permute_batch": lambda x, place, sources: _move_alone(x, 1, sources[int(place)] >= 0),
+}
+
+
 STRUCTURAL_ORACLES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(_COLLECTIVES, _identity),
     **dict.fromkeys(("totals", "shares", "gathers"), _identities),
@@ -355,6 +369,7 @@ STRUCTURAL_ORACLES: dict[str, Callable[..., Any]] = {
     "finish_totals": lambda ticket, *xs, ranks, names: _identities(*xs),
     **dict.fromkeys(("barrier", "compare_replicas", "check_sums"), lambda *xs, **static: np.array(True)),
     "permute": _move_alone,
+    **_OVER_BATCH,
     **dict.fromkeys(("again", "name", "numbers", "checked", "once", "discrete_parameter", "to_device"), _identity),
     "reshape": _reshape,
     "permute_dims": _permute,
@@ -366,6 +381,7 @@ STRUCTURAL_ORACLES: dict[str, Callable[..., Any]] = {
     "astype": _cast,
     "narrow": _cast,
     "getitem": _getitem,
+    "lookup_rows": _lookup_rows,
     "scatter": _scatter,
     "set_at": _set_at,
     "scatter_extreme": _scatter_extreme,
