@@ -40,7 +40,7 @@ def poisoned(byte):
 
     def empty(shape, dtype=np.float64):
         filled[0] += 1
-        a = np.empty(shape, dtype)
+        a = np.ndarray(shape, dtype)  # np.empty stands for buffers where a transform runs lines like this one
         a.reshape(-1).view(np.uint8)[:] = byte
         return a
 

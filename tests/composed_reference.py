@@ -72,10 +72,14 @@ def pool1d(x, fold, size, stride, padding=0):
 
 
 def pool2d(x, fold, size, stride):
-    rows = range(0, x.shape[-2] - size + 1, stride)
-    columns = range(0, x.shape[-1] - size + 1, stride)
-    cells = [[fold(x[..., r : r + size, c : c + size], axis=(-2, -1)) for c in columns] for r in rows]
-    return np.stack([np.stack(row, axis=-1) for row in cells], axis=-2)
+    """Of (n, c, height, width): what lies at each place of a window, for all windows at once."""
+    rows, columns = ((n - size) // stride + 1 for n in x.shape[-2:])
+    places = [
+        x[..., r : r + (rows - 1) * stride + 1 : stride, c : c + (columns - 1) * stride + 1 : stride]
+        for r in range(size)
+        for c in range(size)
+    ]
+    return fold(np.stack(places, axis=-1), axis=-1)
 
 
 def conv1d(x, weight, padding):

@@ -54,6 +54,8 @@ OWN = {
     "nn.conv_transpose1d": (M[None], M[:, None]),
     "nn.ctc_loss": (np.log(np.full((4, 2, 3), 1 / 3)), np.array([[1, 1], [2, 1]])),
     "nn.embedding_bag": (np.array([[0, 1], [1, 1]]), M),
+    "nn.create_block_mask": (lambda b, h, q, k: q >= k, None, None, 4, 4),
+    "nn.flex_attention": (M[None, None], M[None, None], M[None, None]),
     "nn.fold": (np.ones((1, 4, 1)), (2, 2), (2, 2)),
     "nn.fractional_max_pool2d": (np.ones((1, 1, 4, 4)), 2, 2),
     "nn.fractional_max_pool3d": (np.ones((1, 1, 4, 4, 4)), 2, 2),
@@ -78,7 +80,7 @@ WITH = {
 }  # fmt: skip
 #: Functions that take nothing.
 BARE = ("detect_anomaly", "enable_grad", "get_matmul_precision", "get_num_threads", "inference_mode",
-        "is_grad_enabled", "no_grad", "profile", "random.state")  # fmt: skip
+        "is_deterministic", "is_grad_enabled", "no_grad", "profile", "random.state")  # fmt: skip
 
 
 @functools.wraps(pb.jit)
@@ -99,12 +101,27 @@ def registered(kind, flatten, unflatten):
     return pb.register_tree(type("Tree", (), {}) if kind is Tree else kind, flatten, unflatten)
 
 
+def in_a_batch(function):
+    """What elements ask of each other is asked inside of a batch."""
+
+    @functools.wraps(function)
+    def asked(*args, **options):
+        return pb.vmap(lambda x: function(*args, **options), axis_name="i")(X)
+
+    return asked
+
+
 class Tree:
     """Stands for a new class."""
 
 
 #: Functions that are called in another manner, so that calls do not disturb each other and options are used.
 CALLED = {pb.gradients: gradients_of_a_sum, pb.jit: called_jit, pb.register_tree: registered}
+for name in ("sum", "mean", "max", "min", "gather", "permute", "index", "size"):
+    function = getattr(pb, f"batch_{name}")
+    CALLED[function] = in_a_batch(function)
+    given = () if name in ("index", "size") else (X,)
+    OWN[f"batch_{name}"] = (*given, "i", [(0, 1)]) if name == "permute" else (*given, "i")
 OWN["register_tree"] = (Tree, lambda tree: ((), None), lambda aux, children: Tree())
 
 HOSTILE = {
@@ -137,7 +154,16 @@ SPACES = {"": pb, "linalg.": pb.linalg, "fft.": pb.fft, "random.": pb.random, "s
 
 def functions():
     """Every public function by its name; classes, modules, constants and what touches files or processes are not."""
-    skipped = {"save", "load", "load_metadata", "certify", "set_num_threads", "offload_to_disk", "memory_budget"}
+    skipped = {
+        "save",
+        "save_async",
+        "load",
+        "load_metadata",
+        "certify",
+        "set_num_threads",
+        "offload_to_disk",
+        "memory_budget",
+    }
     for prefix, space in SPACES.items():
         for name in getattr(space, "__all__", ()):
             found = getattr(space, name)

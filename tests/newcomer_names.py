@@ -89,7 +89,9 @@ TYPED: dict[str, str] = {
         pb.numpy.random pb.scipy.special pb.array pb.ndarray pb.expit pb.allclose pb.random.randn pb.savez
         pb.optimize.minimize pb.minimize pb.check_grads pb.dual x.sort x.fill x.view x.ptp pb.holomorphic_grad
         pb.tensor_jacobian_product pb.misc.flatten pb.scipy.stats pb.histogram pb.polyfit pb.mgrid
-        pb.random.default_rng pb.integrate.odeint pb.odeint x.tobytes
+        pb.random.default_rng pb.integrate.odeint pb.odeint x.tobytes pb.ode.odeint pb.ode.solve_ivp pb.solve_ivp pb.ma
+        pb.masked.masked_equal pb.masked.median pb.masked_where pb.NUTS pb.implicit.CvxpyLayer
+        pb.linalg.ldl
     """,
     "TensorFlow": """
         pb.GradientTape pb.Graph pb.Tensor pb.matmul pb.concat pb.stack pb.unstack pb.expand_dims pb.squeeze

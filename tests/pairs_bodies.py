@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import math
 import random
 from typing import Any
 
@@ -69,6 +70,29 @@ def masked_reference(f: Program, world: World) -> Program:
     def program(z: Any) -> Any:
         y = f(z)
         return y if np.any(y.real > 0.5) else 0.4 * y
+
+    return program
+
+
+LEFT_OUT = np.array([[True, False, False], [False, False, True], [False, True, False]])
+
+
+def left_out(f: Program, world: World) -> Program:
+    """A masked array that shares its mean with what is masked, where there are no numbers."""
+
+    def program(x: Any) -> Any:
+        y = f(x)
+        kept = pb.masked.array(pb.where(LEFT_OUT, np.nan, y), LEFT_OUT)
+        return 0.5 * y + 0.2 * (np.exp(kept) * kept).mean(axis=1, keepdims=True).filled(0.0)
+
+    return program
+
+
+def left_out_reference(f: Program, world: World) -> Program:
+    def program(z: Any) -> Any:
+        y = f(z)
+        terms = np.where(LEFT_OUT, 0.0, np.exp(y) * y)
+        return 0.5 * y + 0.2 * terms.sum(axis=1, keepdims=True) / (~LEFT_OUT).sum(axis=1, keepdims=True)
 
     return program
 
@@ -294,6 +318,36 @@ def cubic_reference(f: Program, world: World) -> Program:
     return program
 
 
+def quadratic_program(f: Program, world: World) -> Program:
+    """The closest point with the sum zero, and bounds that do not matter."""
+    size = math.prod(SHAPE)
+
+    def program(x: Any) -> Any:
+        y, one = pb.reshape(f(x), (size,)), np.eye(size)
+        found = pb.implicit.qp(one, -y, np.ones((1, size)), np.zeros(1), one, np.full(size, 100.0))
+        return pb.reshape(found, SHAPE)
+
+    return program
+
+
+def constrained_argmin(f: Program, world: World) -> Program:
+    def program(x: Any) -> Any:
+        limits = [pb.implicit.Equal(lambda z, y: pb.sum(z))]
+        return pb.argmin(
+            lambda z, y: pb.sum((z - y) ** 2), np.zeros(SHAPE), f(x), bounds=(-100.0, None), constraints=limits
+        )
+
+    return program
+
+
+def centered_reference(f: Program, world: World) -> Program:
+    def program(z: Any) -> Any:
+        y = f(z)
+        return y - np.mean(y)
+
+    return program
+
+
 def linear_solve(f: Program, world: World) -> Program:
     def program(x: Any) -> Any:
         y = f(x)
@@ -306,6 +360,31 @@ def linear_solve_reference(f: Program, world: World) -> Program:
     def program(z: Any) -> Any:
         matrix = np.diag((2.0 + np.tanh(f(z))).ravel()) + 0.1
         return np.linalg.solve(matrix, z.ravel()).reshape(SHAPE)
+
+    return program
+
+
+#: Five places of a matrix of three rows, one of them twice.
+ROWS, COLUMNS = np.array([0, 1, 2, 0, 2, 1]), np.array([0, 1, 2, 2, 0, 1])
+
+
+def sparse_arrays(f: Program, world: World) -> Program:
+    def program(x: Any) -> Any:
+        y = pb.tanh(f(x))
+        A = pb.sparse.coo(pb.reshape(y, (-1,))[:6], ROWS, COLUMNS, SHAPE)
+        solved = pb.sparse.solve(A * 0.3 + pb.sparse.diagonal(np.full(3, 2.0)), x)
+        return solved + A @ x + 0.1 * (A @ A.T).todense() + pb.sum(pb.square(A.sum(0)))
+
+    return program
+
+
+def sparse_arrays_reference(f: Program, world: World) -> Program:
+    def program(z: Any) -> Any:
+        y = np.tanh(f(z))
+        A = np.zeros(SHAPE, y.dtype)
+        np.add.at(A, (ROWS, COLUMNS), y.ravel()[:6])
+        solved = np.linalg.solve(0.3 * A + 2.0 * np.eye(3), z)
+        return solved + A @ z + 0.1 * (A @ A.T) + np.sum(A.sum(0) ** 2)
 
     return program
 
@@ -357,6 +436,16 @@ def python_loop(f: Program, world: World) -> Program:
 
 def checkpoint_loop(f: Program, world: World) -> Program:
     return lambda x: pb.checkpoint_loop(lambda i, c, p: 0.6 * f(c) + 0.3 * p, x, ROUNDS, x, snapshots=2)
+
+
+def python_if(f: Program, world: World) -> Program:
+    def program(x: Any) -> Any:
+        taken = f(x) if pb.sum(x) > 0.0 else 2.0 * x
+        if pb.sum(x) < 0.0:
+            return taken + 0.1 * pb.log(x)
+        return taken + 0.1 * (x * x)
+
+    return program
 
 
 def cond(f: Program, world: World) -> Program:
@@ -493,6 +582,7 @@ BODIES = [
     Body("folds", folds, folds_reference),
     Body("equal_widths", equal_widths, equal_widths_reference),
     Body("mask", masked, masked_reference),
+    Body("masked_array", left_out, left_out_reference, covers=("masked",), like="mask"),
     Body("pooling", pooled, pooled_reference),
     Body("dropout_key", drop_keyed, drop_keyed_reference, like="normal_key"),
     Body("dropout_stream", drop_stream, drop_stream_reference, once=True),
@@ -514,12 +604,16 @@ BODIES = [
     Body("custom_root", custom_root, fixed_point_reference, covers=("implicit", "implicit.custom_root")),
     Body("argmin", argmin, cubic_reference, covers=("argmin",)),
     Body("least_squares", least_squares, cubic_reference, covers=("least_squares",), like="argmin"),
+    Body("sparse_arrays", sparse_arrays, sparse_arrays_reference, covers=("sparse",)),
+    Body("qp", quadratic_program, centered_reference, covers=("implicit.qp",)),
+    Body("constrained_argmin", constrained_argmin, centered_reference, covers=("argmin",), like="qp"),
     Body("linear_solve", linear_solve, linear_solve_reference, covers=("linear_solve",)),
     Body("scan", scan, scan_reference, covers=("scan",)),
     Body("fori_loop", fori_loop, python_loop, covers=("fori_loop",), like="scan"),
     Body("while_loop", while_loop, python_loop, covers=("while_loop",)),
     Body("checkpoint_loop", checkpoint_loop, python_loop, covers=("checkpoint_loop",)),
     Body("cond", cond, branch_reference, covers=("cond",)),
+    Body("python_if", python_if, branch_reference),
     Body("switch", switch, branch_reference, covers=("switch",), like="cond"),
     Body("map", mapped, mapped_reference, covers=("map",), like="scan"),
     Body("associative_scan", associative_scan, associative_scan_reference, covers=("associative_scan",)),

@@ -165,6 +165,12 @@ def sparse_jacobian(f: Program, world: World) -> Program:
     return lambda x: (pb.sparse_jacobian(f)(x).T @ WEIGHTS.ravel()).reshape(SHAPE)
 
 
+def sparse_array_jacobian(f: Program, world: World) -> Program:
+    # the whole pattern, so that it is known where numbers are hidden too
+    whole = np.ones((WEIGHTS.size, WEIGHTS.size))
+    return lambda x: (pb.sparse.jacobian(f, pattern=whole)(x).T @ WEIGHTS.ravel()).reshape(SHAPE)
+
+
 def sparse_hessian(f: Program, world: World) -> Program:
     return lambda x: (pb.sparse_hessian(loss_of(f))(x) @ ALONG.ravel()).reshape(SHAPE)
 
@@ -250,5 +256,6 @@ TAKERS = [
         True,
         covers=("sparse_jacobian", "sparsity", "SparsePlan"),
     ),
+    Taker("sparse_array_jacobian", sparse_array_jacobian, "reverse"),
     Taker("sparse_hessian", sparse_hessian, "second", ("value",), True, covers=("sparse_hessian",)),
 ]

@@ -41,6 +41,25 @@ def batched(f: Program) -> Program:
     return lambda x: many(pb.stack([0.5 * x, x, -x], axis=1))[..., 1]
 
 
+def batched_in_chunks(f: Program) -> Program:
+    """The same, two elements at a time, and the one that is left."""
+    many = pb.vmap(f, in_axes=1, out_axes=2, chunk_size=2)
+    return lambda x: many(pb.stack([0.5 * x, -x, x], axis=1))[..., 2]
+
+
+def batched_by_name(f: Program) -> Program:
+    """The same, but each element works for another one."""
+    name = f"elements of {id(f)}"
+
+    def element(x: Any) -> Any:
+        share = pb.batch_sum(1.0, name) / pb.batch_size(name)
+        neighbor = pb.batch_gather(x, name)[(pb.batch_index(name) + 1) % 3]
+        return pb.batch_permute(f(neighbor * share), name, [(0, 1), (1, 2), (2, 0)])
+
+    many = pb.vmap(element, in_axes=1, out_axes=2, axis_name=name)
+    return lambda x: many(pb.stack([0.5 * x, x, -x], axis=1))[..., 1]
+
+
 def in_context(make: Callable[[], Any]) -> Callable[[Program, World], Program]:
     """The program, and not its backward pass, inside of a context manager."""
 
@@ -105,6 +124,22 @@ def hooked(f: Program, world: World) -> Program:
 
     world.checks.append(lambda: check_calls(world, made, called))
     return program
+
+
+class Around(pb.nn.Module):
+    """A program as a module."""
+
+    program: Program
+
+    def forward(self, x: Any) -> Any:
+        return self.program(x)
+
+
+def hooked_module(f: Program, world: World) -> Program:
+    """A hook on the backward pass of a module: its pull runs, and changes nothing."""
+    module = Around(f)
+    module.register_full_backward_hook(lambda m, given, wanted: tuple(None if g is None else g * 1.0 for g in given))
+    return lambda x: module(x)
 
 
 def hooked_together(f: Program, world: World) -> Program:
@@ -340,7 +375,15 @@ WRAPS = [
     ),
     context("offload_to_disk", lambda: pb.offload_to_disk(at_least=1), "offload_to_disk"),
     Wrap("vmap", apply(batched), covers=("vmap",)),
+    Wrap("vmap_chunks", apply(batched_in_chunks), like="vmap"),
+    Wrap(
+        "vmap_named",
+        apply(batched_by_name),
+        covers=("batch_sum", "batch_size", "batch_gather", "batch_index", "batch_permute"),
+        like="vmap",
+    ),
     Wrap("hooks", hooked, covers=("Handle", "Node")),
+    Wrap("module_hooks", hooked_module),
     Wrap("multi_hooks", hooked_together, covers=("register_multi_grad_hook",), like="hooks"),
     Wrap(
         "saved_hooks",
@@ -351,6 +394,10 @@ WRAPS = [
     context("detect_anomaly", lambda: pb.detect_anomaly(), "detect_anomaly"),
     Wrap("memory_profile", in_context(lambda: pb.memory.profile()), around=profiled, covers=("memory.profile",)),
     context("time_profile", lambda: pb.profile(), "profile"),
+    context("run_digest", lambda: pb.tools.RunDigest(), "tools.RunDigest", like="time_profile"),
+    context(
+        "deterministic", lambda: pb.use_deterministic(), "use_deterministic", "is_deterministic", like="enable_grad"
+    ),
     Wrap("memory_predict", quietly(predict), modes=("value",), covers=("memory.predict",)),
     Wrap("memory_explain", explained, covers=("memory.explain",), like="memory_profile"),
     Wrap("gradient_report", quietly(report), modes=("value",), covers=("tools.gradient_report",), like="gradcheck"),

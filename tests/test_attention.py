@@ -269,6 +269,20 @@ def test_memory_grows_with_the_length_in_bands_and_with_its_square_without():
         assert long < peak(2048, None) / 10
 
 
+def test_second_derivatives_hold_no_square_of_the_length():
+    def peak_of_second(T):
+        q, k, v = inputs(1, T=T, S=T, d=8, e=8, dtype=np.float32)
+        slope = pb.grad(lambda q: pb.sum(attention(q, k, v, block_size=32) ** 2))
+        tracemalloc.start()
+        pb.grad(lambda q: pb.sum(slope(q) * k))(q)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    peak_of_second(256)
+    assert peak_of_second(1024) < 2.5 * peak_of_second(512)
+
+
 def test_compiled_bands_take_memory_by_the_length():
     def work(T):
         q, k, v = inputs(1, T=T, S=T, d=8, e=8, dtype=np.float32)

@@ -146,10 +146,19 @@ def test_the_oracle_of_indexing_is_numpys_indexing(index):
     np.testing.assert_array_equal(found, x[index])
 
 
-def test_branches_are_neither_staged_nor_compiled_nor_batched():
+def halve(x):
+    while x > 0.5:
+        x = x * x / 2
+    return x
+
+
+def test_branches_are_not_batched_and_loops_on_values_not_staged_either():
     report = pb.certify(lambda x: x * x if x > 0 else -x, 1.5)
     assert report
-    assert set(report.rows["<lambda>"]) == {"transpose", "differences", "second", "third"}
+    assert set(report.rows["<lambda>"]) == {"transpose", "differences", "second", "third", "spec", "staged", "compiled"}
+    report = pb.certify(halve, 1.5)
+    assert report
+    assert set(report.rows["halve"]) == {"transpose", "differences", "second", "third"}
 
 
 def test_an_error_in_the_function_is_a_finding_or_raised_at_once():
@@ -296,9 +305,9 @@ def test_a_device_of_a_function_adds_two_roles():
     report = pb.certify(lambda x, n, k: pb.sin(x)[:n] * k, X, 2, np.arange(2), device="cpu")
     assert report, str(report)
     assert list(report.rows["<lambda>"])[-2:] == ["on cpu", "compiled on cpu"]
-    branching = pb.certify(lambda x: x * x if x > 0 else -x, 1.5, device="cpu")
-    assert "on cpu" in branching.rows["<lambda>"]
-    assert "compiled on cpu" not in branching.rows["<lambda>"]
+    looping = pb.certify(halve, 1.5, device="cpu")
+    assert "on cpu" in looping.rows["halve"]
+    assert "compiled on cpu" not in looping.rows["halve"]
 
 
 def test_an_unknown_device_is_refused(console):

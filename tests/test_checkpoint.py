@@ -1272,3 +1272,49 @@ def test_a_pass_goes_the_same_way_at_each_run():
     plain = pb.grad(lambda x: pb.sum(pb.ggnvp(core, lambda ys: sum(pb.sum(y * y) for y in ys), (x,), (x,))))(x)
     for _ in range(10):
         same(pb.grad(scalar(f))(x), plain)
+
+
+@pytest.mark.parametrize("verify", [None, True])
+def test_second_derivatives_of_a_checkpoint_of_each_element(verify):
+    """Below the batch lies the variable of a gradient, over the duals of what is around that."""
+    x = np.random.default_rng(0).normal(size=(4, 3))
+
+    def total(wrap):
+        one = wrap(lambda v: pb.sin(v) * pb.sum(v * v))
+        return lambda x: pb.sum(pb.sin(pb.vmap(one)(x)))
+
+    plain, recomputed = total(lambda f: f), total(lambda f: pb.checkpoint(f, verify=verify))
+    np.testing.assert_allclose(pb.hessian(recomputed)(x), pb.hessian(plain)(x), rtol=1e-13)
+    rows = np.stack([x, 2 * x], 1)
+    found, wanted = (pb.vmap(pb.grad(f), in_axes=1)(rows) for f in (recomputed, plain))
+    np.testing.assert_allclose(found, wanted, rtol=1e-13)
+
+
+def test_regions_side_by_side_are_recomputed_one_after_the_other():
+    """A backward pass goes by depth, and once recomputed all of them before the first was freed."""
+
+    def waves(x):
+        for _ in range(6):
+            x = pb.sin(x) * 1.1
+        return pb.split(x, 2)  # a node with parts
+
+    def peak(parts, policy=pb.save_nothing):
+        w = leaf(np.linspace(0, 1, 1 << 14))
+        f = pb.checkpoint(lambda w: pb.sum(waves(w)[0] * waves(w)[1]), policy=policy)
+        tracemalloc.start()
+        try:
+            sum(f(w) for _ in range(parts)).backward()
+            return tracemalloc.get_traced_memory()[1], w.grad
+        finally:
+            tracemalloc.stop()
+
+    peak(1)
+    (one, slope), (many, slopes) = peak(1), peak(8)
+    assert many < 1.5 * one
+    np.testing.assert_allclose(slopes, 8 * slope, rtol=1e-12)
+    f = pb.checkpoint(lambda w: sum(pb.checkpoint(lambda w: pb.sum(waves(w)[0] ** 2))(w) for _ in range(3)))
+    np.testing.assert_allclose(
+        pb.grad(lambda w: f(w) + f(w))(np.ones(4)),
+        6 * pb.grad(lambda w: pb.sum(waves(w)[0] ** 2))(np.ones(4)),
+        rtol=1e-12,
+    )

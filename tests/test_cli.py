@@ -1,6 +1,7 @@
 """The commands of `pullback`, run in this process: what they print and what they return."""
 
 import io
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -202,6 +203,25 @@ def test_compile_with_wrong_arguments_says_so(console, network, function, specs,
     assert cli.main(["compile", f"{network}:{function}", "--args", specs], console) == 2
     assert [word for word in said if word not in printed(console).replace("\n", "")] == []
     assert "Traceback" not in printed(console)
+
+
+def test_export_writes_a_library_of_c(console, tmp_path):
+    pytest.importorskip("llvmlite")
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler links libraries")
+    (tmp_path / "own.py").write_text(
+        "import pullback as pb\ndef score(x): return pb.sum(pb.tanh(x))\ndef broken(x): return x.nothing\n"
+    )
+    target, own = str(tmp_path / "score"), tmp_path / "own.py"
+    command = ["export", f"{own}:score", "--args", "float32[3]", "--to", target]
+    assert cli.main([*command, "--gradient", "--cpu", "native"], console) == 0
+    assert "int score_gradient(" in printed(console)
+    assert all((tmp_path / name).exists() for name in ("score.h", "score.o"))
+    assert cli.main([*command[:-1], f"{tmp_path}/no-name"], console) == 2
+    assert "is no" in printed(console)
+    assert cli.main(["export", f"{own}:nothing", "--to", target], console) == 2
+    assert cli.main(["export", f"{own}:broken", "--args", "float32[3]", "--to", target], console) == 2
+    assert "export: AttributeError" in printed(console)
 
 
 def test_compile_survives_a_file_that_fails(console, tmp_path):

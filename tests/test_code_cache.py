@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -231,6 +232,16 @@ def test_the_oldest_go_when_there_are_too_many(place, monkeypatch):
     assert sum(f.stat().st_size for f in files(place)) <= 6000
     assert {0, 8} <= set(left)
     assert 1 not in left
+
+
+def test_reading_takes_the_memory_of_the_file(place):
+    cache.store(f"{0:064x}", bytes(1000))
+    tracemalloc.start()
+    try:
+        assert cache.fetch(f"{0:064x}") == bytes(1000)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_few_writes_look_at_all_files(place, monkeypatch):

@@ -12,6 +12,7 @@ from pullback import linalg
 from pullback.compile import targets
 from pullback.compile.cpu.linalg import lapack as lapack_text
 from pullback.compile.cpu.linalg import matrix_text
+from pullback.compile.cpu.linalg.routines import scratch_bytes
 from pullback.compile.cpu.runtime import callbacks, lapack, link
 from pullback.compile.reference.recording import find_hosts
 from pullback.errors import GaugeError, SingularError
@@ -249,6 +250,21 @@ def test_searches_for_roots_solve_their_systems_natively(calls, n):
     close(pb.jit(pb.grad(loss), check=True)(np.ones(n)), pb.grad(loss)(np.ones(n)), 1e-8)
     hosts = find_hosts(compiled.last.code.compilation.planned.steps)
     assert {"guarded_solve"} < {h.routine.name for h in hosts if h.routine is not None}
+
+
+def test_a_guarded_solve_of_many_unknowns_probes_the_inverse(calls):
+    """A matrix that is nearly singular is left to NumPy, which finds it so; of others no inverse is computed."""
+    n = 40
+    a, b, compiled = regular(n, n), normal(n), pb.jit(lambda a, b: pb.linear_solve(a, b))
+    close(compiled(a, b), np.linalg.solve(a, b), 1e-9)
+    assert "dense_solve" not in calls
+    hosts = find_hosts(compiled.last.code.compilation.planned.steps)
+    (step,) = (h for h in hosts if h.routine is not None and h.routine.name == "guarded_solve")
+    assert scratch_bytes(step, 32) < 8 * 1.5 * n * n
+    left, _, right = np.linalg.svd(a)
+    nearly = left @ np.diag([*np.linspace(1, 2, n - 1), 1e-16]) @ right
+    with pytest.raises(pb.errors.ConvergenceError):
+        compiled(nearly, b)
 
 
 @pytest.mark.parametrize("n", [2, 9])

@@ -955,3 +955,49 @@ def test_loops_answer_memory_of_their_own():
     ):
         found[...] = 9.0
     assert init.tolist() == [0.0, 0.0]
+
+
+CAPTURES = {
+    "scan": lambda w: lambda x: pb.scan(lambda c, e: (c * w * e, c), x, np.ones(2))[0].sum(),
+    "grad in scan": lambda w: (
+        lambda x: pb.scan(lambda c, e: (c + pb.grad(lambda u: (w * u * u).sum())(x) * e, c), x * 0, np.ones(2))[0].sum()
+    ),
+    "fori_loop": lambda w: lambda x: pb.fori_loop(0, 2, lambda i, c: c * w, x).sum(),
+    "while_loop": lambda w: (
+        lambda x: pb.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, c[1] * w), (0, x))[1].sum()
+    ),
+    "cond": lambda w: lambda x: pb.cond(x[0] > 0, lambda c: w * c * c, lambda c: c, x).sum(),
+    "branch in a loop": lambda w: lambda x: pb.fori_loop(0, 2, lambda i, c: c * w if x[0] > 0 else c, x).sum(),
+}
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_a_compiled_loop_rereads_the_tensors_that_its_body_captured(name):
+    """The body's copy of a tensor had hidden which tensor it was, so the program kept the first call's values."""
+    x, w = np.array([0.7, 1.3, 0.4]), pb.tensor(np.ones(3))
+    f = CAPTURES[name](w)
+    compiled = pb.jit(f)
+    for value in (1.0, 5.0, 2.0):
+        w[...] = np.full(3, value)
+        assert float(compiled(x)) == pytest.approx(float(f(x)))
+
+
+def test_a_compiled_loop_has_no_carries_that_nothing_depends_on():
+    def rounds(kind, x):
+        # (count, what is wanted, what it depends on, a history of it that is not looked at)
+        def body(c):
+            return c[0] + 1, c[1] + c[2], c[2] * 0.5, c[3] + c[1] * pb.ones(1000)
+
+        start = (np.int64(0), x, x, np.zeros(1000))
+        if kind == "while":
+            return pb.while_loop(lambda c: c[0] < 4, body, start)
+        if kind == "fori":
+            return pb.fori_loop(0, 4, lambda i, c: body(c), start)
+        return pb.scan(lambda c, e: (body(c), c[2] * e), start, np.ones(4))[0]
+
+    for kind in ("while", "fori", "scan"):
+        compiled = pb.jit(lambda x, kind=kind: rounds(kind, x)[1])
+        assert compiled(1.0) == rounds(kind, 1.0)[1]
+        assert compiled.find(1.0).memory().arena < 4000
+        assert np.array_equal(pb.jit(lambda x, kind=kind: rounds(kind, x)[3])(1.0), rounds(kind, 1.0)[3])
+        assert pb.jit(pb.grad(lambda x, kind=kind: rounds(kind, x)[1]))(1.0) == 2.875

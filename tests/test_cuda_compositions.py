@@ -120,6 +120,7 @@ AROUND = {
     "checkpoint": (lambda f, x: pb.grad(lambda x: pb.sum(pb.checkpoint(f)(x)))(x), pb.sin),
     "jit": (lambda f, x: pb.jit(lambda x: f(x) * 2)(x), pb.sin),
     "scan": (lambda f, x: pb.scan(lambda c, r: (f(c) + r, c), x[0], x), pb.sin),
+    "chunks in jit": (lambda f, x: pb.jit(pb.vmap(f, chunk_size=2))(x), pb.sin),
 }
 
 
@@ -152,6 +153,17 @@ def test_tape_on_a_gpu_with_shared_cotangents(name):
     wanted = [g.numpy() for g in gradients((X, y))]
     for _ in range(3):  # steps of the backward pass are bound when they are first met
         check(gradients(on_gpu([X, y])), wanted)
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_a_condition_of_the_host_masks_cotangents_on_a_gpu(holds):
+    """One boolean goes along with arrays of any device, and so does the mask that it leaves in the backward pass."""
+
+    def f(x):
+        return pb.sum(pb.exp(pb.where(np.array(holds), x * x, 0.5)))
+
+    check(pb.grad(f)(on_gpu(X)), pb.grad(f)(X))
+    check(pb.grad(pb.jit(f))(on_gpu(X)), pb.grad(f)(X))
 
 
 def test_tape_hooks_and_captured_tensors():

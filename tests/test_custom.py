@@ -874,10 +874,22 @@ def test_a_black_box_has_first_derivatives():
     expected = scipy.special.gamma(2.5) * scipy.special.digamma(2.5)
     assert pb.grad(gamma)(2.5) == pytest.approx(expected)
     assert float(pb.jvp(gamma, (2.5,), (1.0,))[1]) == pytest.approx(expected)
+    # SciPy's digamma of a value that carries derivatives is ours, so the second derivative is there, and right
+    second = scipy.special.gamma(2.5) * (scipy.special.digamma(2.5) ** 2 + scipy.special.polygamma(1, 2.5))
+    assert pb.grad(pb.grad(gamma))(2.5) == pytest.approx(second)
+    assert float(pb.jvp(pb.grad(gamma), (2.5,), (1.0,))[1]) == pytest.approx(second)
+
+
+def test_a_rule_of_a_black_box_has_first_derivatives():
+    def slope(bar, x):
+        return bar * float(x) ** 2
+
+    cube = op_of(lambda x: np.asarray(x) ** 3 / 3, vjp=slope)
+    assert pb.grad(cube)(2.0) == 4.0
     with pytest.raises(errors.PullbackError):
-        pb.grad(pb.grad(gamma))(2.5)
+        pb.grad(pb.grad(cube))(2.0)
     with pytest.raises(errors.PullbackError):
-        pb.jvp(pb.grad(gamma), (2.5,), (1.0,))
+        pb.jvp(pb.grad(cube), (2.0,), (1.0,))
 
 
 # Errors of the user.

@@ -484,6 +484,14 @@ def test_the_layer_keeps_statistics_of_all_ranks():
         np.testing.assert_allclose(mean, np.asarray(alone.mean), rtol=1e-5)
         np.testing.assert_allclose(variance, np.asarray(alone.variance), rtol=1e-5)
 
+    def empty():
+        layer = pb.nn.SyncBatchNorm(3)
+        with pytest.raises(pb.errors.ShapeError, match="no elements to take statistics of on any rank"):
+            layer(x[:0])
+        return layer.mean.tolist()
+
+    assert distributed.run(empty, 2) == [[0.0, 0.0, 0.0]] * 2
+
 
 # data and random numbers
 

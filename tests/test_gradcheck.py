@@ -181,3 +181,51 @@ def test_weights_keep_errors_from_cancelling():
         return x * 2.0 + wrong - wrong.detach() + (x - x.detach()) * np.array([0.5, -0.5])
 
     assert not pb.gradcheck(f, np.array([1.0, 1.0])).ok
+
+
+@pytest.mark.parametrize("points", [4, 6])
+@pytest.mark.parametrize("check", BOTH)
+@pytest.mark.parametrize("fast", [False, True])
+def test_more_points_and_single_directions_judge_alike(points, check, fast):
+    for name, (f, *args) in RIGHT.items():
+        report = check(f, *args, points=points, fast=fast, rtol=1e-7, atol=1e-8)
+        assert report.ok, f"{name}: {report}"
+    for name, (f, *args) in WRONG.items():
+        assert not pb.gradcheck(f, *args, points=points, fast=fast).ok, name
+
+
+def test_differences_have_the_digits_of_their_points():
+    x = np.array([0.3, 1.2, 2.1])
+    errors_found, estimates = [], []
+    for points in (2, 4, 6):
+        report = pb.gradcheck(lambda x: pb.exp(pb.sin(3 * x)), x, points=points)
+        _, _, rule, numeric = report.worst
+        errors_found.append(abs(rule - numeric) / abs(rule))
+        estimates.append(report.estimate / abs(rule))
+    assert errors_found[0] < 1e-8
+    assert errors_found[1] < 1e-10
+    assert errors_found[2] < 1e-11
+    for found, estimate in zip(errors_found[1:], estimates[1:], strict=True):
+        assert found < estimate < 1e-4
+    for order in (2, 4, 6):  # a large step shows the order of the formula
+        size = [pb.gradcheck(pb.exp, np.array(0.5), points=order, eps=h, rtol=1, atol=1).worst for h in (0.2, 0.1)]
+        (far, near) = (abs(w[2] - w[3]) for w in size)
+        assert abs(math.log2(far / near) - order) < 0.1
+
+
+def test_a_direction_is_one_comparison_and_sees_complex_numbers():
+    z = np.array([0.5 + 1j, -1.0 - 0.3j])
+    report = pb.gradcheck(lambda z, x: pb.conj(z) * z * x, z, np.array([2.0, 3.0]), fast=True)
+    assert report.ok
+    assert report.checked == 2
+    assert report.worst[1] == ()
+    assert not pb.gradcheck(lambda z: pb.real(z) + pb.imag(z.detach()), z, fast=True)
+    with np.errstate(all="ignore"):
+        wrong = pb.gradcheck(lambda x: pb.where(np.arange(3) == 1, pb.sqrt(x), x), np.array([1.0, 0.0, 2.0]))
+    assert wrong.worst[1] == (1,), "one element that is not finite is not blamed on others"
+
+
+@pytest.mark.parametrize("points", [0, 3, 8, "2", [2], None, 4.0])
+def test_points_that_there_are_none_of(points):
+    with pytest.raises(errors.ArgumentError, match="points is 2, 4 or 6"):
+        pb.gradcheck(pb.sin, X, points=points)

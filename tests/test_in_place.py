@@ -648,3 +648,34 @@ def test_writes_inside_a_batched_gradient(write):
 
     points = np.random.default_rng(0).normal(size=(3, 2))
     np.testing.assert_allclose(vmap(grad(f))(points), [grad(f)(p) for p in points], rtol=1e-12)
+
+
+def _rebound(x):
+    weights = pb.tensor(np.ones(3))
+    product = weights * x
+    weights[...] = product
+    return weights.sum()
+
+
+def _rebound_twice(x):
+    weights = pb.tensor(np.ones(3))
+    product = weights * x
+    weights += x
+    product = product * weights
+    weights *= 2.0
+    return product.sum()
+
+
+@pytest.mark.parametrize("f", [_rebound, _rebound_twice])
+def test_a_constant_that_is_rebound_keeps_the_value_that_a_tape_inside_a_transform_saved(f):
+    """A tape above a transform's values saved the variable itself, so backward met what it was rebound to."""
+    x = np.array([0.7, 1.3, 0.4])
+    wanted = [f(x + 1e-6 * e).item() / 2e-6 - f(x - 1e-6 * e).item() / 2e-6 for e in np.eye(3)]
+    remade = pb.grad(lambda x: pb.checkpoint(f)(x))
+    with pb.saved_tensors_hooks(lambda t: t, lambda t: t):
+        hooked = pb.jit(pb.grad(f))(x)
+    for found in (
+        pb.grad(f)(x), pb.jit(pb.grad(f))(x), pb.jit(remade)(x), hooked, pb.vmap(pb.grad(f))(x[None])[0],
+        pb.jvp(pb.grad(f), (x,), (x,))[0], pb.linearize(pb.grad(f), x)[0],
+    ):  # fmt: skip
+        np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-8)

@@ -226,11 +226,6 @@ def test_indices_out_of_range_raise():
     close(f(X, np.array([3])), X[[3]])
 
 
-def test_branches_on_values_are_refused():
-    with pytest.raises(pb.errors.PullbackError):
-        pb.jit(lambda x: x if pb.sum(x) > 0 else -x)(X)
-
-
 def test_an_error_while_compiling_leaves_nothing_behind():
     f = pb.jit(lambda x: x @ x)
     with pytest.raises(pb.errors.ShapeError):

@@ -16,6 +16,7 @@ from pullback.errors import GraphError, LeakError
 pytest.importorskip("llvmlite")
 cpu_target = importlib.import_module("pullback.compile.cpu.target")
 X = np.array([1.0, 2.0, 3.0])
+ROWS = np.random.default_rng(1).normal(size=(3, 20))
 BATCH = np.random.default_rng(0).normal(size=(5, 3)).astype("f") * 3 + 1
 
 
@@ -36,6 +37,33 @@ def test_ops_on_captured_tensors_alone_are_part_of_the_program():
     with pb.no_grad():
         w += 1.0
     assert f(X).item() == 24
+
+
+@pytest.mark.parametrize("tracked", [True, False])
+@pytest.mark.parametrize(
+    "solve",
+    [
+        lambda w: lambda x: pb.fixed_point(lambda y, x: pb.cos(y) * 0.3 * w + x, x * 0, x),
+        lambda w: lambda x: pb.linear_solve(lambda y: y * w, x),
+        lambda w: lambda x: pb.ode.solve(lambda t, y: -y * w, x, (0.0, 0.3)).y,
+        lambda w: lambda x: pb.linearize(lambda x: pb.sin(x * w), x)[1](x),
+        lambda w: lambda x: pb.jacobian(lambda x: ROWS.T @ pb.sin(ROWS @ x * w), mode="product")(ROWS.T @ x),
+        lambda w: (
+            lambda x: pb.curvature.ggn_diagonal(lambda p, x: p * x * w, lambda z, y: pb.sum((z - y) ** 2))(
+                x, ROWS[:, :3], ROWS[:, :3]
+            )
+        ),
+    ],
+    ids=["fixed_point", "linear_solve", "ode", "linearize", "product", "curvature"],
+)
+def test_programs_inside_of_a_program_read_captured_tensors_at_each_call(solve, tracked):
+    w = pb.tensor(2.0, requires_grad=tracked)
+    f = solve(w)
+    compiled = pb.jit(f)
+    compiled(X)
+    with pb.no_grad():
+        w.fill_(3.0)
+    close(pb.asarray(compiled(X)).detach(), pb.asarray(f(X)).detach())
 
 
 def test_a_tensor_is_read_before_and_after_the_function_updates_it():
@@ -261,9 +289,9 @@ def test_a_trace_that_fails_leaves_modules_as_they_were():
     net = pb.nn.BatchNorm(3)
 
     def f(x):
-        if pb.sum(net(x)) > 0:
-            return x
-        return x * 2
+        while pb.sum(net(x)) > 0:
+            x = x * 2
+        return x
 
     with pytest.raises(pb.errors.ConversionError):
         pb.jit(f)(BATCH)

@@ -17,9 +17,10 @@ ROOT = Path(pullback.__file__).parent
 #: From the top down: each line may import from the lines above it and from itself.
 LAYERS = [
     ["public_names", "foreign_names"], ["errors"], ["instrument"], ["settings"], ["arrays"], ["ops"], ["program"],
-    ["tape"], ["transforms"], ["checkpoint"], ["implicit"], ["ode"], ["graph"], ["compile"], ["saving"], ["nn"],
-    ["curvature"], ["optim"], ["distributions"], ["tools"], ["amp"], ["distributed"], ["interop"],
-    ["data", "demo", "cli", "__main__", "__init__"],
+    ["tape"], ["transforms"], ["masked"], ["checkpoint"], ["implicit"], ["sparse"], ["ode"], ["graph"], ["compile"],
+    ["saving"],
+    ["nn"], ["curvature"], ["optim"], ["distributions"], ["tools"], ["exchange"], ["amp"], ["distributed"],
+    ["interop"], ["data", "demo", "cli", "__main__", "__init__"],
 ]  # fmt: skip
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 #: Packages that may be missing, or are too slow to come with us: the only ones to be imported inside a function.

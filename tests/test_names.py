@@ -19,7 +19,7 @@ from pullback.public_names import MissingAttribute, MissingFunction
 
 CLASSES = {
     "Tensor": pb.Tensor, "Module": pb.nn.Module, "Optimizer": pb.optim.Optimizer, "GradientTape": pb.GradientTape,
-    "Jitted": type(pb.jit(abs)),
+    "Jitted": type(pb.jit(abs)), "SparseArray": pb.sparse.SparseArray,
 }  # fmt: skip
 
 
@@ -29,6 +29,7 @@ def things():
     return {
         "pb": pb, "x": x, "m": pb.nn.Linear(2, 2), "opt": pb.optim.Adam([x], lr=0.1), "tape": pb.GradientTape(),
         "f": pb.jit(abs), "np": np, "out": x * 2, "module": pb.nn.Linear(1, 1), "loss": x.sum(),
+        "A": pb.sparse.diagonal(np.ones(2)),
     }  # fmt: skip
 
 
@@ -91,9 +92,14 @@ def test_no_name_in_the_table_exists():
         ("pb.nn.logsumexp", "pullback.nn has no 'logsumexp': here it is pb.logsumexp("),
         ("pb.Linear", "pullback has no 'Linear': here it is pb.nn.Linear"),
         ("pb.norm", "that is PyTorch's and TensorFlow's name; here it is pb.linalg.norm("),
-        ("pb.onnx.export", "which has no counterpart here: a program is exported as JSON"),
+        ("pb.onnx.export", "here it is pb.exchange.to_onnx"),
+        ("pb.utils.tensorboard.SummaryWriter", "here it is pb.exchange.EventWriter"),
+        ("pb.safe_open", "here it is pb.StoredArrays"),
         ("x.floor()", "a tensor has no 'floor': here it is pb.floor(x)"),
         ("x.at[0]", "a tensor has no 'at': that is JAX's name; here it is pb.set_at(x, index, values)"),
+        ("A.toarray()", "a sparse array has no 'toarray': that is SciPy's name; here it is A.todense()"),
+        ("pb.sparse.linalg.spsolve", "pb.sparse.linalg.spsolve is SciPy's name; here it is pb.sparse.solve("),
+        ("pb.sparse.csr_matrix", "has no 'csr_matrix': that is SciPy's name; here it is pb.sparse.csr(data"),
         ("m.half", 'a module has no \'half\': that is PyTorch\'s name; here it is m.to(pb.float16)'),
     ],
 )  # fmt: skip

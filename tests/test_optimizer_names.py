@@ -225,6 +225,9 @@ def test_gradients_are_clipped_by_their_norm(norm):
         np.testing.assert_allclose(p.grad.numpy(), g * 1.5 / np.linalg.norm(flat, norm), rtol=1e-5)
         assert p.grad.dtype == p.dtype
     assert tensors[2].grad is None
+    assert pb.optim.clip_grad_norm_(tensors, 9.0, norm_type="inf").item() == max(
+        np.abs(p.grad.numpy()).max() for p in tensors[:2]
+    )
     again = [p.grad.numpy().copy() for p in tensors[:2]]
     pb.optim.clip_grad_norm_((p for p in tensors), 100.0)
     for p, g in zip(tensors[:2], again, strict=True):

@@ -2,8 +2,12 @@
 
 import ast
 import contextlib
+import importlib.util
 import io
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import cuda_emulator
@@ -23,6 +27,8 @@ PAGES = sorted(
 )
 #: The first line of a page whose code runs on a GPU only, or emulated.
 NEEDS_GPU = "<!-- The code of this page needs a GPU. -->\n"
+#: The same where it needs other libraries, which then run in a process of their own.
+NEEDS_PEERS = "<!-- The code of this page needs PyTorch and JAX. -->\n"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 EXTENSIONS = ROOT / "docs" / "_extensions"
 
@@ -50,10 +56,26 @@ def test_readme_blocks_stand_alone(number):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_docs_pages_run_top_to_bottom(page):
+    if page.read_text().startswith(NEEDS_PEERS):
+        run_beside(page)
+        return
     namespace: dict[str, object] = {}
     with gpu_or_emulator() if page.read_text().startswith(NEEDS_GPU) else contextlib.nullcontext():
         for block in blocks(page):
             run(block, page, namespace)
+
+
+def run_beside(page: Path) -> None:
+    """Run a page in another process, whose threads and settings are its own."""
+    missing = [name for name in ("torch", "jax") if importlib.util.find_spec(name) is None]
+    if missing:
+        assert os.environ.get("PULLBACK_TEST_PEERS") != "required", f"{missing} are missing"
+        pytest.skip(f"{missing} are not installed")
+    lines = f"import test_readme as t; n = {{}}; p = t.Path({str(page)!r}); [t.run(b, p, n) for b in t.blocks(p)]"
+    done = subprocess.run(
+        [sys.executable, "-c", lines], cwd=ROOT / "tests", capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
 
 
 def gpu_or_emulator() -> contextlib.AbstractContextManager[object]:

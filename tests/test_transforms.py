@@ -1215,13 +1215,14 @@ def test_a_tensor_from_outside_that_took_in_a_value_of_a_transform():
 
 
 def test_an_array_from_outside_refuses_a_value_of_a_transform():
+    outside, number = np.zeros(2), np.zeros(())
+
     def f(x):
-        buffer = np.zeros(2)
-        buffer[0] = x
-        return pb.sum(buffer)
+        outside[0] = x
+        return pb.sum(outside)
 
     def g(x):
-        buffer = np.zeros(())
+        buffer = number
         buffer += x
         return buffer
 

@@ -34,6 +34,7 @@ PAGES = {
     "shapes": ("Shapes, joining, splitting", r"Ops: shape"),
     "indexing": ("Indexing, sorting, searching", r"Ops: (index|order)"),
     "reductions": ("Reductions and products", r"Ops: (reduce|contract|window|functions)"),
+    "masked": ("Masked arrays: pb.masked", r"Masked.*"),
     "linalg": ("Linear algebra: pb.linalg", r"Linalg"),
     "fft": ("Fourier transforms: pb.fft", r"Fft"),
     "special": ("Special functions: pb.special", r"Special"),
@@ -46,7 +47,9 @@ PAGES = {
     "distributed": ("Many ranks: pb.distributed", r"Distributed"),
     "memory": ("Checkpoints and memory", r"Checkpoint|Memory"),
     "implicit": ("Equations: pb.implicit", r"Implicit: .*"),
+    "sparse": ("Sparse arrays: pb.sparse", r"Sparse"),
     "ode": ("Differential equations: pb.ode", r"Ode"),
+    "exchange": ("Other systems: pb.exchange", r"Exchange"),
     "nn-layers": ("Networks: modules and layers", r"Networks: (layers|module|parameter).*"),
     "nn-layers-losses": ("Networks: losses as modules", r"Networks: losses as layers"),
     "nn-layers-pooling": ("Networks: pooling as modules", r"Networks: pooling as layers"),
@@ -170,7 +173,19 @@ def section(name: str, thing: Any) -> str:
         return "Checkpoint"
     if isinstance(thing, float) or thing is None:
         return "Constants"
-    named = ("random", "special", "memory", "fft", "linalg", "cuda", "amp", "distributed", "curvature", "distributions")
+    named = (
+        "random",
+        "special",
+        "memory",
+        "fft",
+        "linalg",
+        "cuda",
+        "amp",
+        "distributed",
+        "curvature",
+        "distributions",
+        "sparse",
+    )
     if space in named:
         return space.capitalize()
     if not hasattr(thing, "__module__"):

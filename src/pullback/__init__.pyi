@@ -6,7 +6,8 @@ from typing import Any
 
 from . import (
     amp as amp, curvature as curvature, data as data, distributed as distributed, distributions as distributions,
-    errors as errors, implicit as implicit, interop as interop, nn as nn, ode as ode, optim as optim, tools as tools,
+    errors as errors, exchange as exchange, implicit as implicit, interop as interop, masked as masked, nn as nn,
+    ode as ode, optim as optim, sparse as sparse, tools as tools,
 )
 from .arrays import cuda as cuda, dtypes as dtypes, tree as tree
 from .arrays.devices import Device as Device
@@ -173,12 +174,16 @@ from .ops.window.sliding_window import (
     as_strided as as_strided, im2col as im2col, sliding_window_view as sliding_window_view, unfold as unfold,
 )
 from .program.ir import Program as Program
+from .saving.asynchronous import save_async as save_async
 from .saving.checkpoints import Checkpoints as Checkpoints
+from .saving.pending import PendingSave as PendingSave
 from .saving.save_load import load as load, load_metadata as load_metadata, save as save
+from .saving.stored_arrays import StoredArrays as StoredArrays
 from .settings import (
     enable_grad as enable_grad, get_matmul_precision as get_matmul_precision, inference_mode as inference_mode,
-    is_grad_enabled as is_grad_enabled, native as native, no_grad as no_grad, set_grad_enabled as set_grad_enabled,
-    set_matmul_precision as set_matmul_precision,
+    is_deterministic as is_deterministic, is_grad_enabled as is_grad_enabled, native as native, no_grad as no_grad,
+    set_grad_enabled as set_grad_enabled, set_matmul_precision as set_matmul_precision,
+    use_deterministic as use_deterministic,
 )
 from .tape.anomaly import detect_anomaly as detect_anomaly
 from .tape.backward import gradients as gradients
@@ -186,9 +191,15 @@ from .tape.hooks import register_multi_grad_hook as register_multi_grad_hook
 from .tools import memory as memory
 from .tools.certify.report import Certificate as Certificate
 from .tools.certify.run import certify as certify
+from .tools.digests import digest as digest
 from .tools.gradcheck import CheckReport as CheckReport, gradcheck as gradcheck, gradgradcheck as gradgradcheck
 from .tools.profile import profile as profile
 from .transforms import debug as debug
+from .transforms.batch_axis import (
+    batch_gather as batch_gather, batch_index as batch_index, batch_max as batch_max, batch_mean as batch_mean,
+    batch_min as batch_min, batch_permute as batch_permute, batch_size as batch_size, batch_sum as batch_sum,
+)
+from .transforms.batch_calls import vmap as vmap
 from .transforms.control.associative_scan import associative_scan as associative_scan
 from .transforms.control.branches_and_loops import (
     cond as cond, fori_loop as fori_loop, switch as switch, while_loop as while_loop,
@@ -216,7 +227,6 @@ from .transforms.sparse import (
 from .transforms.stage import stage as stage
 from .transforms.taylor.jet import jet as jet
 from .transforms.vector_calculus import divergence as divergence, laplacian as laplacian
-from .transforms.vectorize import vmap as vmap
 
 absolute = abs
 amax = max

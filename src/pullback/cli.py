@@ -1,4 +1,4 @@
-"""The command line: `pullback doctor`, `demo`, `ops`, `certify`, `compile`, `profile`, `cache`, `run`."""
+"""The command line: `pullback doctor`, `demo`, `ops`, `certify`, `compile`, `export`, `profile`, `cache`, `run`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
@@ -32,15 +32,18 @@ from pullback.distributed.elastic import RESTARTS, parse_sizes, run_elastic
 from pullback.distributed.launch import count_cores, launch
 from pullback.distributed.mpi_check import describe_mpi
 from pullback.errors import ArgumentError, DeviceError, PullbackError, WorldError
+from pullback.exchange.c_library import CLibrary, to_c_library
 from pullback.ops import load_all_ops
 from pullback.ops.casting import family_rule
 from pullback.ops.fusion import WHOLES
 from pullback.tools.certify import DTYPES, HALF_DTYPES, ROLES, certify_ops, device_roles
-from pullback.tools.compile_stages import STAGES, passes_text, stage_text
+from pullback.tools.compile_stages import STAGES, load_function, parse_arguments, passes_text, stage_text
 from pullback.tools.gpu_check import check_gpu, count_gpus
 from pullback.tools.profile.roofline import measure_roofline, save_roofline
 from pullback.tools.profile.run_script import run_profiled
 from pullback.tools.profile.summary import KEYS
+
+R = TypeVar("R")
 
 
 class Component(NamedTuple):
@@ -110,6 +113,14 @@ def build_parser() -> argparse.ArgumentParser:
     compile_parser.add_argument("--args", default="", metavar="SPECS",
                                help='the kinds of its arguments, as in "float32[32,784] [int64[10]] 0.5"')  # fmt: skip
     compile_parser.add_argument("--show", choices=tuple(STAGES), default="explain", help="the stage (%(default)s)")
+
+    export_parser = add("export", export_function, "write a function and its gradient as a library of C")
+    export_parser.add_argument("target", metavar="FILE.py:function", help="or package.module:function")
+    export_parser.add_argument("--args", default="", metavar="SPECS", help="the kinds of its arguments, as for compile")
+    export_parser.add_argument("--to", required=True, metavar="FOLDER/NAME",
+                               help="writes NAME.h, NAME.o and libNAME.so there, with the function NAME")  # fmt: skip
+    export_parser.add_argument("--gradient", action="store_true", help="add NAME_gradient, which returns both")
+    export_parser.add_argument("--cpu", metavar="CPU", help="x86-64-v2, -v3 or -v4, or native (x86-64-v3)")
 
     profile_parser = add("profile", profile_script, "run a script and show where its time went")
     profile_parser.add_argument("--by", choices=(*KEYS, "step"), default="line", help="what rows are by (%(default)s)")
@@ -250,24 +261,50 @@ def show_compile_stage(console: Console, chosen: argparse.Namespace) -> int:
     if chosen.target is None and chosen.show != "passes":
         console.print("compile: which function? Name it as FILE.py:function.", markup=False)
         return 2
-    try:
-        text = passes_text() if chosen.target is None else stage_text(chosen.target, chosen.args, chosen.show)
-    except PullbackError as error:
-        console.print(str(error), markup=False, highlight=False)
-        return 2
-    except Exception as error:  # the user's file or function failed in its own way
-        console.print(describe_failure(error), markup=False, highlight=False, soft_wrap=True)
+
+    def make_text() -> str:
+        return passes_text() if chosen.target is None else stage_text(chosen.target, chosen.args, chosen.show)
+
+    text = run_on_user_code(console, "compile", make_text)
+    if text is None:
         return 2
     console.print(text, markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
-def describe_failure(error: Exception) -> str:
+def export_function(console: Console, chosen: argparse.Namespace) -> int:
+    """Writes the library, and prints what it has."""
+
+    def make() -> CLibrary:
+        f, examples = load_function(chosen.target), parse_arguments(chosen.args)
+        return to_c_library(f, *examples, path=chosen.to, gradient=chosen.gradient, cpu=chosen.cpu)
+
+    made = run_on_user_code(console, "export", make)
+    if made is None:
+        return 2
+    for function in made.functions:
+        console.print(function.render(), markup=False, highlight=False, soft_wrap=True)
+    console.print(f"wrote {made.header}, {made.object}, {made.library}", markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def run_on_user_code(console: Console, command: str, make: Callable[[], R]) -> R | None:
+    """What a command makes of the user's file; None if that failed, which is printed."""
+    try:
+        return make()
+    except PullbackError as error:
+        console.print(str(error), markup=False, highlight=False)
+    except Exception as error:  # the user's file or function failed in its own way
+        console.print(describe_failure(command, error), markup=False, highlight=False, soft_wrap=True)
+    return None
+
+
+def describe_failure(command: str, error: Exception) -> str:
     """An error of the user's code in two lines: what it says, and their last line on the way to it."""
     package = str(Path(__file__).parent)
     lines = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((package, "<frozen"))]
     where = f"\n  at {lines[-1].filename}:{lines[-1].lineno}: {lines[-1].line}" if lines else ""
-    return f"compile: {type(error).__name__}: {error}{where}"
+    return f"{command}: {type(error).__name__}: {error}{where}"
 
 
 def manage_cache(console: Console, chosen: argparse.Namespace) -> int:
@@ -388,6 +425,8 @@ COMPONENTS = (
     Component("threads", describe_threads, "long loops of native code"),
     Component("code cache", describe_cache, "native code from earlier runs"),
     Component("CUDA", describe_cuda, "arrays on an NVIDIA GPU", extra="cuda12 or cuda13"),
+    Component("PyTorch", lambda: version("torch"), "functions across the border (pb.interop.torch)", extra="bridges"),
+    Component("JAX", lambda: version("jax"), "functions across the border (pb.interop.jax)", extra="bridges"),
     Component("MPI", describe_mpi, "ranks that are processes (pullback run)", extra="mpi"),
 )
 

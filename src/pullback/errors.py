@@ -12,8 +12,11 @@ __all__ = [
     "CollectiveTimeoutError",
     "ConversionError",
     "ConvergenceError",
+    "DegenerateError",
+    "DeterminismError",
     "DeviceError",
     "DtypeError",
+    "ExportError",
     "FormatError",
     "GaugeError",
     "GraphError",
@@ -75,6 +78,9 @@ class ArgumentTypeError(ArgumentError, TypeError):
 class ConversionError(PullbackError, TypeError):
     """A value that carries derivatives was converted to a bare array."""
 
+    #: Whether a Python branch asked for a value that is not known, or differs by element of a batch.
+    asked_by_branch = False
+
 
 class GraphError(PullbackError, RuntimeError):
     """The graph was freed, or has no path to what was asked for."""
@@ -90,6 +96,10 @@ class SingularError(PullbackError, LinAlgError):
 
 class GaugeError(PullbackError, ArithmeticError):
     """A derivative that depends on a choice the factorisation was free to make: a sign, a phase, a basis."""
+
+
+class DegenerateError(PullbackError, ArithmeticError):
+    """The solution of a minimum with constraints has no derivative: a constraint is just about to become active."""
 
 
 class MemoryBudgetError(PullbackError, MemoryError):
@@ -133,8 +143,22 @@ class FormatError(PullbackError, ValueError):
     """A file is damaged, cut off, or not in the format it claims."""
 
 
+class ExportError(GraphError, NotImplementedError):
+    """A program has an op that the format it is exported to has no equivalent for: `op` is its name, `why` says what is
+    missing.
+    """
+
+    def __init__(self, message: str, op: str = "", why: str = "") -> None:
+        RuntimeError.__init__(self, message)
+        self.op, self.why = op, why
+
+
 class RecomputeError(PullbackError, RuntimeError):
     """The recomputation of a checkpoint differs from its first run."""
+
+
+class DeterminismError(PullbackError, RuntimeError):
+    """Under `pb.use_deterministic` something would run whose bits may differ from run to run."""
 
 
 class HookError(PullbackError, ValueError):

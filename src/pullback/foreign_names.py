@@ -15,11 +15,11 @@ from .public_names import stub_names
 #: Where a name is looked for that is in no table, the first first.
 SPACES = (
     "", "nn", "optim", "random", "linalg", "special", "fft", "tree", "data", "debug", "nn.init", "optim.schedules",
-    "interop.scipy", "curvature", "tools", "memory", "implicit", "amp",
+    "interop.scipy", "curvature", "tools", "memory", "implicit", "amp", "ode", "distributions", "sparse", "masked",
 )  # fmt: skip
 _SUBJECTS = {
     "Tensor": "a tensor", "Module": "a module", "Optimizer": "an optimizer", "GradientTape": "a tape",
-    "Jitted": "a compiled function", "GradScaler": "a scaler",
+    "Jitted": "a compiled function", "GradScaler": "a scaler", "SparseArray": "a sparse array",
 }  # fmt: skip
 _MAX_PARAMETERS = 5
 
@@ -99,6 +99,8 @@ def explain(place: str, typed: list[str]) -> str | None:
             return _describe(_that_is(place, typed[:count]), table[path])
         if f"{path}.*" in table:
             return _describe_namespace(place, typed, count, table[f"{path}.*"])
+    if place and place not in _SUBJECTS and typed[0] in table:  # looked for in the namespace that it might be in
+        return _describe("that is", table[typed[0]])
     found = _find_public(typed[0])
     return None if found is None else f"here it is {_with_signature(found)}"
 

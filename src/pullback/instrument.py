@@ -142,6 +142,9 @@ class Instrument:
     def batched(self, value: Any) -> None:
         """An op was computed for a batch of elements, with this result (a `Batched`)."""
 
+    def pushed(self, op: Any, tangents: Sequence[Any]) -> None:
+        """The forward rule of an op returned these tangents."""
+
     def rebinds(self, tensor: Any) -> None:
         """A variable is about to be rebound."""
 
@@ -158,6 +161,10 @@ class Instrument:
         """The engine decided whether a result may be differentiated again; returns the decision to use."""
         return found
 
+    def branch(self, below: Callable[[], bool]) -> bool:
+        """A Python branch asks for a value that is traced: run `below` and return which way to go."""
+        return below()
+
 
 class Instruments:
     """The installed instruments, the outermost first, as one: for each method, those that override it.
@@ -166,6 +173,7 @@ class Instruments:
     """
 
     __slots__ = (
+        "_branches",
         "_computes",
         "_decides",
         "_holds",
@@ -178,6 +186,7 @@ class Instruments:
         "node_made",
         "pull_begins",
         "pulled",
+        "pushed",
         "rebinds",
         "registers_hook",
         "savers",
@@ -207,6 +216,7 @@ class Instruments:
         self._computes = methods.get("compute", ())
         self._programs = methods.get("run_program", ())
         self._decides = methods.get("decide", ())
+        self._branches = methods.get("branch", ())
         holding = [i for i in reversed(savers) if "hold" in i.stated]
         holding.sort(key=lambda i: i.holds_last)
         self._holds = [i.hold for i in holding]
@@ -218,6 +228,7 @@ class Instruments:
         self.summed = _notify(methods.get("summed", ()))
         self.delivered = _notify(methods.get("delivered", ()))
         self.batched = _notify(methods.get("batched", ()))
+        self.pushed = _notify(methods.get("pushed", ()))
         self.rebinds = _notify(methods.get("rebinds", ()))
         self.sets_attribute = _notify(methods.get("sets_attribute", ()))
         self.writes_gradient = _notify(methods.get("writes_gradient", ()))
@@ -288,6 +299,12 @@ class Instruments:
         for decide in self._decides:
             found = decide(found)
         return found
+
+    def branch(self, decide: Callable[[], bool]) -> bool:
+        """Which way a Python branch goes; a run that repeats another one knows it from there, and asks for nothing."""
+        for around in self._branches:
+            decide = partial(around, decide)
+        return decide()
 
 
 #: What the generated steps of the backward pass would not call.

@@ -395,3 +395,50 @@ def set_matmul_precision(precision: str) -> None:
         raise ArgumentError(f'set_matmul_precision: the precision is "float32" or "tf32", got {precision!r}.')
     _matmul_precision = precision
     _notify_listeners()
+
+
+_deterministic = False
+
+
+def is_deterministic() -> bool:
+    """Whether `use_deterministic` is on.
+
+    >>> import pullback as pb
+    >>> pb.is_deterministic()
+    False
+    """
+    return _deterministic
+
+
+class use_deterministic:
+    """Whether what may return other bits when it runs again raises `DeterminismError`, in all threads, from now on or
+    until the end of the `with` block: draws of the default generator before `pb.random.seed`, and, on a GPU, functions
+    of `pb.jit(deterministic=False)` and the few scatters that are added atomically. Which way a GPU takes for a product
+    is then decided by a rule instead of a clock. Everything else is deterministic as it is.
+
+    >>> import pullback as pb
+    >>> with pb.use_deterministic(True):
+    ...     pb.random.seed(0)
+    ...     noise = pb.random.normal(size=2)
+    """
+
+    def __init__(self, enabled: bool = True) -> None:
+        if not isinstance(enabled, bool):
+            raise ArgumentTypeError(f"use_deterministic: wants True or False, got a {type(enabled).__name__}.")
+        self._enabled, self._before = enabled, _deterministic
+        _set_deterministic(enabled)
+
+    def __enter__(self) -> None:
+        _set_deterministic(self._enabled)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _set_deterministic(self._before)
+
+
+def _set_deterministic(enabled: bool) -> None:
+    global _deterministic
+    changes, _deterministic = enabled is not _deterministic, enabled
+    if changes:
+        _notify_listeners()

@@ -32,7 +32,6 @@ from pullback.compile.cpu.runtime import link
 from pullback.compile.reference.checked_runner import CheckedRunner
 from pullback.compile.schedule import arena
 from pullback.compile.stage.arguments import make_flattener, static_key
-from pullback.compile.stage.fingerprint import fingerprint
 from pullback.compile.stage.locations import (
     MISSING,
     CellLocation,
@@ -44,6 +43,7 @@ from pullback.compile.stage.locations import (
 from pullback.compile.stage.residuals import is_cheap
 from pullback.errors import ArgumentError, GraphError, IndexingError, LeakError, MiscompiledError
 from pullback.program.constants import Constants
+from pullback.program.fingerprint import fingerprint
 from pullback.program.hoist import hoist
 from pullback.program.ir import Program
 from pullback.program.passes import merge_equal, replace_full_scatters

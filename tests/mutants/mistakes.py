@@ -28,7 +28,7 @@ MODULES = (
     "compile.lower.views", "compile.lower.control_flow", "compile.stage.residuals",
     "compile.schedule.rematerialize", "compile.schedule.recompute_recipes", "compile.schedule.index_checks",
     "compile.legality", "compile.stage.closure", "compile.stage.closure_walk", "compile.stage.locations",
-    "compile.stage.fingerprint", "compile.stage.arguments", "compile.jit", "compile.specialization",
+    "program.fingerprint", "compile.stage.arguments", "compile.jit", "compile.specialization",
     "compile.as_op", "compile.recording", "compile.stage.captures", "compile.cache", "compile.stage.trace",
     "compile.schedule.division", "compile.schedule.domain", "compile.cpu.kernel.render",
     "compile.cpu.kernel.row_loop", "compile.cpu.kernel.line_values", "compile.cpu.kernel.row_folds",

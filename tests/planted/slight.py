@@ -31,6 +31,7 @@ UNSEEN: dict[tuple[str, str], str] = {
     ("logaddexp2", "kernel"): "compiled programs leave it to NumPy",
     ("imag", "kernel"): "compiled programs leave complex numbers to NumPy",
     ("clip", "pull of upper, one element"): "no sample is limited at that element, so its cotangent is zero",
+    ("barrier", "batch"): "it takes no arrays, so there is never a batch of them",
     ("window_put", "push, one element"): "no sample puts anything at that element, so its tangent is zero",
 }
 

@@ -23,7 +23,7 @@ from ..ops.elementwise import pointwise
 from ..ops.placement import move
 from ..ops.shape.reshaping import astype
 from ..optim.leaves import all_finite
-from ..optim.stateful.optimizer import Optimizer
+from ..optim.stateful.optimizer import Optimizer, gradient_value
 from ..optim.stateful.parameter_groups import untracked_value
 from ..optim.transformations.loss_scaling import (
     ScaleSettings,
@@ -296,7 +296,7 @@ class GradScaler:
             here = [p for p in holders if p.spec.device == device]
             wanted = is_compiled or device != "cpu"  # op by op that is four launches a parameter
             divide = _compiled_unscale if wanted and not any(_is_tracked(p.grad) for p in here) else unscale_and_check
-            grads = [p.grad if _is_tracked(p.grad) else untracked_value(p.grad) for p in here]
+            grads = [p.grad if _is_tracked(p.grad) else gradient_value(p.grad) for p in here]
             unscaled, finite = divide(grads, move(untracked_value(self._scale), device))
             found |= {id(p): g for p, g in zip(here, unscaled, strict=True)}
             flags.append(move(untracked_value(finite), holders[0].spec.device))

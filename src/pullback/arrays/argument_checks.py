@@ -56,6 +56,8 @@ def check_count(number: Any, what: str, low: int = 1) -> int:
 def check_number(what: str, number: Any, *, least: float = -math.inf, above: float = -math.inf) -> float:
     """A finite real number, from `least` up and above `above`."""
     try:
+        if isinstance(number, (str, bytes)):
+            raise TypeError  # float() would read it
         found = float(number)
     except (TypeError, ValueError):
         raise ArgumentTypeError(f"{what} must be a number, got {short_repr(number)}.") from None

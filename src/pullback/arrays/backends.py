@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import ConversionError, DeviceError, DtypeError, GraphError
+from .buffers import Buffer
 from .dlpack import import_array, is_exporter
 from .size import Size
 
@@ -226,10 +227,12 @@ def as_array(x: Any) -> Any:
     """A bare array or scalar as it is; lists and the like as a NumPy array."""
     if type(x) is np.ndarray or isinstance(x, _SCALARS) or _is_cupy(x):
         return x
+    if isinstance(x, Buffer):
+        return x.unwrap()
     if type(x) is Size:
         return x.unknowns.recorder.value_of(x)
     if isinstance(x, np.ma.MaskedArray):
-        raise DtypeError("masked arrays have no derivative here.\n  Use pb.where with the mask, or x.filled(value).")
+        raise DtypeError("masked arrays of NumPy have no derivative.\n  Use pb.masked.array(x), or x.filled(value).")
     try:
         array = np.asarray(x)
     except (ConversionError, GraphError):
@@ -255,6 +258,8 @@ def _advise_on_class(x: Any) -> str:
         return "Pass numbers, an array or a tensor; join tensors with pb.stack or pb.concat."
     if x is None:
         return "Pass numbers, an array or a tensor; is a `return` missing in the function that made it?"
+    if hasattr(x, "tocsr"):
+        return "Of a sparse matrix pb.sparse.from_scipy(A) makes a value for transforms, A.toarray() a dense array."
     if isinstance(x, np.random.Generator):
         return "Keys are made by pb.random.key(seed)."
     if isinstance(x, (str, bytes, np.ndarray)) or callable(x):

@@ -9,6 +9,8 @@ from dis import opmap
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
+import numpy as np
+
 from ..public_names import read_stub
 from .call_site import is_installed_code, is_library_code, is_package_code, user_frame
 
@@ -19,13 +21,20 @@ _LIKE = (
 )
 _NUMPY = "For mathematics, call NumPy's function or pullback's (np.sin, pb.sin) in place of math's."
 _CUSTOM = "wrap the function with pb.custom_op"
+_DRAW = (
+    "Numbers are drawn without derivatives: move what is drawn, as in mean + scale * rng.standard_normal(n), or use "
+    "pb.random."
+)
 
 #: Functions of SciPy that are called something else here.
 _INSTEAD = {
     "brentq": "pb.root", "bisect": "pb.root", "newton": "pb.root", "fsolve": "pb.root", "root_scalar": "pb.root",
     "minimize": "pb.interop.scipy.minimize or pb.argmin", "curve_fit": "pb.least_squares",
-    "interp1d": "pb.interp", "quad": "pb.trapezoid on a grid", "solve_ivp": "pb.scan over the steps",
-    "odeint": "pb.scan over the steps",
+    "interp1d": "pb.interp", "quad": "pb.trapezoid on a grid", "solve_ivp": "pb.ode.solve", "odeint": "pb.ode.solve",
+    "root": "pb.root", "least_squares": "pb.least_squares", "fixed_point": "pb.fixed_point",
+    "spsolve": "pb.sparse.solve", "splu": "pb.sparse.solve", "factorized": "pb.sparse.solve", "cg": "pb.sparse.solve",
+    "gmres": "pb.sparse.solve", "bicgstab": "pb.sparse.solve", "spsolve_triangular": "pb.sparse.solve",
+    "array": "x.copy()", "asarray": "the tensor itself",
 }  # fmt: skip
 
 
@@ -36,6 +45,21 @@ _REPLACING_ERRORS = frozenset(("scipy.optimize._zeros_py",))
 _RULED_CALLS: set[CodeType] = set()
 
 
+def stand_in_for_product(x: Any, caller: FrameType) -> Any:
+    """What SciPy's product of a sparse matrix is to see of its other factor; None if that is not who asks."""
+    # while a transform runs, what stands for np.asanyarray lies in between (`ops/user_calls.py`)
+    found = caller.f_back if caller.f_code.co_name == "replacement" and caller.f_back is not None else caller
+    if not found.f_globals.get("__name__", "").startswith("scipy.sparse"):
+        return None
+    if found.f_code.co_name == "_matmul_dispatch":  # leaves what becomes an array of one object to its own operator
+        one = np.empty((), object)
+        one[()] = x
+        return one
+    if found.f_code.co_name == "dot":  # of "coo": refuses an object, and goes on with what has a shape itself
+        return np.empty(0)
+    return None
+
+
 def mark_ruled_call(function: Any) -> None:
     """Declare that what the functions it calls read of tracked tensors is lost: a rule stands for their derivative."""
     _RULED_CALLS.add(function.__code__)
@@ -43,7 +67,7 @@ def mark_ruled_call(function: Any) -> None:
 
 def loses_derivative(frame: FrameType) -> bool:
     """Whether a line computes with the number of a tensor, in place of reading it: where a package asks for it, where
-    it is written into an array, where a function of `math` takes it, in the function of a custom op.
+    it is written into an array, where a function of `math` or NumPy takes it, in the function of a custom op.
     """
     code = frame.f_code
     if is_package_code(code) or is_installed_code(code) or _is_item_assignment(frame):
@@ -53,7 +77,10 @@ def loses_derivative(frame: FrameType) -> bool:
         if outer.f_code in _RULED_CALLS:
             return True
         outer = outer.f_back
-    return getattr(_called_function(frame)[1], "__module__", None) in ("math", "cmath")
+    called = _called_function(frame)[1]
+    module = getattr(called, "__module__", None) or ""
+    # np.fromiter computes with numbers; a class, as in np.float64(x), is asked for one
+    return module in ("math", "cmath") or (module.partition(".")[0] == "numpy" and not isinstance(called, type))
 
 
 def replaces_errors(frame: FrameType) -> bool:
@@ -79,6 +106,9 @@ def advise_on_conversion(frame: FrameType | None, *, is_array: bool = False) -> 
         return _format_lines(_LIKE)
     text, function = _called_function(outside)
     module = str(getattr(function, "__module__", None) or "")
+    owner = type(_look_up(text.partition(".")[0], outside))
+    if any(name.startswith("numpy.random") for name in (module, owner.__module__)) or ".random." in text:
+        return _format_lines(_DRAW)
     if module in ("math", "cmath"):
         return _format_lines(_NUMPY)
     if not module.startswith("numpy"):
@@ -94,6 +124,9 @@ def _advise_on_library(outside: FrameType, frame: FrameType) -> str:
     instead = _suggest(module, name)
     if package != "scipy":
         return f"{name} works on bare arrays: {instead or _CUSTOM}."
+    if module.startswith("scipy.sparse"):
+        better = _INSTEAD.get(name.rpartition(".")[2], "pb.sparse.from_scipy(A), whose operators take tensors")
+        return f"{name} works on bare arrays: use {better}, or {_CUSTOM}. Products A @ x take tensors as they are."
     other = "use pb.special, pb.linalg, pb.fft, pb.interop.scipy or pb.root"
     return (
         f"{name} works on bare arrays: {instead or other}, or {_CUSTOM}. Some functions of SciPy take tensors if "
@@ -104,8 +137,15 @@ def _advise_on_library(outside: FrameType, frame: FrameType) -> str:
 def _suggest(module: str, name: str) -> str:
     """The function of this package that has the name of another package's."""
     last = name.rpartition(".")[2]
+    if ".polynomial" in name:
+        return "use np.polyval and the like, which take the coefficients of the highest powers first"
+    if ".ma." in name:
+        return "use pb.masked"
     if last in _INSTEAD:
         return f"use {_INSTEAD[last]}"
+    scalar = getattr(np, last, None)
+    if isinstance(scalar, type) and issubclass(scalar, np.generic):
+        return f"use x.astype(np.{last})"
     homes = read_stub("pullback")
     namespace = next((n for n in ("special", "linalg", "fft") if n in module.split(".")), None)
     if namespace is not None and hasattr(homes[namespace].load("pullback"), last):

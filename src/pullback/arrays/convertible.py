@@ -10,7 +10,12 @@ import numpy as np
 from ..errors import ConversionError, DtypeError, ShapeError
 from .backends import device_of, is_array, raise_device_errors, to_host
 from .call_site import warn_at_user_line
-from .conversion_advice import advise_on_conversion, loses_derivative, replaces_errors
+from .conversion_advice import (
+    advise_on_conversion,
+    loses_derivative,
+    replaces_errors,
+    stand_in_for_product,
+)
 from .dlpack import export_capsule
 from .node import Node, depends_on_running_call
 from .protect import owned_copy, read_only_view
@@ -93,6 +98,8 @@ class ConvertibleValue(Value):
         return self.cupy
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        if (stand_in := stand_in_for_product(self, sys._getframe(1))) is not None:
+            return stand_in
         array = self._bare_array("np.asarray")
         if device_of(array) != "cpu":
             raise ConversionError("np.asarray: this tensor lives on a GPU.\n  Use x.numpy() to copy it to the host.")
@@ -142,10 +149,11 @@ class ConvertibleValue(Value):
         return self._readable_array(f"{what}()").item()
 
     def __float__(self) -> float:
-        return float(self._single_element("float"))
+        # a boolean carries no derivative, and a traced one is branched on
+        return float(bool(self) if self.dtype.kind == "b" else self._single_element("float"))
 
     def __int__(self) -> int:
-        return int(self._single_element("int"))
+        return int(bool(self) if self.dtype.kind == "b" else self._single_element("int"))
 
     def __complex__(self) -> complex:
         return complex(self._single_element("complex"))

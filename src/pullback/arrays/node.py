@@ -126,7 +126,8 @@ class DifferentiatedCall:
 class Node:
     """A step on the tape. `parents` are the nodes of the tracked arguments; a leaf has none.
 
-    `order` is the length of the longest path to a leaf, so a parent's is always below its child's.
+    `order` is the depth, the length of the longest path to a leaf (in a checkpoint more), so a parent's is always below
+    its child's.
 
     `call` is None for nodes of the elementwise fast path: all arguments have the result's spec, and no static, no hook.
     `bar` belongs to the backward pass that has claimed the node, and is None between passes.

@@ -31,15 +31,19 @@ class Scope:
     """A run of the transform `name`. `lift(scope, value)` returns a constant at this level, `lower(value)` what a
     constant of this level stands for, or the value itself if it is none.
 
-    `size` counts the elements of a batch; `directions` is the batch that tangents run over where one dual has several;
-    `rebindings`, if it is a list, records the old values of variables that are rebound.
+    `size` counts the elements of a batch, which those may ask of others who know its `axis_name`; `places` are their
+    numbers by device, one value for all who ask, so that a program traced again is the same; `directions` is the
+    batch that tangents run over where one dual has several;
+    `rebindings`, if it is a list, records the old values of variables that are rebound; `decisions`, if it is there,
+    says which way Python branches go that depend on a traced value.
 
     Used as a context manager around the user's function. When it ends, its values become invalid: an
     op on a leaked one raises `LeakError`.
     """
 
     __slots__ = (
-        "_before", "_leaves", "_reopened", "directions", "level", "lift", "lower", "name", "open", "rebindings", "size",
+        "_before", "_leaves", "_reopened", "axis_name", "decisions", "directions", "level", "lift", "lower", "name",
+        "open", "places", "rebindings", "size",
     )  # fmt: skip
 
     def __init__(
@@ -51,8 +55,11 @@ class Scope:
         self.lower = lower
         self.open = True
         self.size = size
+        self.axis_name: str | None = None
+        self.places: dict[str, Any] = {}
         self.directions: Scope | None = None
         self.rebindings: list[tuple[Any, ...]] | None = None
+        self.decisions: Any = None
         self._before: Scope | None = None
         self._reopened = 0
         self._leaves: list[weakref.ref[Any]] = []
@@ -64,6 +71,7 @@ class Scope:
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self.open = False
+        self.places = {}
         if _running.get() is self:  # a generator may leave a scope while another one runs
             _running.set(self._before)
         for reference in self._leaves:
@@ -133,6 +141,17 @@ def enclosing_scopes() -> Iterable[Scope]:
     """The running scopes of this context, innermost first."""
     scope = current_scope()
     return () if scope is None else scope.and_enclosing()
+
+
+def forget_rebindings_since_now() -> Callable[[], None]:
+    """A function that takes back what enclosing scopes note of rebindings from now on: of a run that does not count."""
+    notes = [(s.rebindings, len(s.rebindings)) for s in enclosing_scopes() if s.rebindings is not None]
+
+    def forget() -> None:
+        for found, count in notes:
+            del found[count:]
+
+    return forget
 
 
 def current_scope() -> Scope | None:

@@ -162,7 +162,8 @@ class Tensor(ConvertibleValue):
         if wanted is None:
             self._grad = None
             return
-        gradient = wanted if isinstance(wanted, Tensor) else tensor(wanted, dtype=self.dtype)
+        is_gradient = isinstance(wanted, Tensor) or getattr(type(wanted), "is_gradient", False)  # RowSparse
+        gradient = wanted if is_gradient else tensor(wanted, dtype=self.dtype)
         if gradient.shape != self.shape or gradient.dtype != self.dtype:
             raise ShapeError(f"grad: got {gradient.spec}, the tensor is {self.spec}.")
         if gradient.device != self.device:
@@ -300,6 +301,17 @@ def wrap(value: Any, spec: Spec, node: Node | None = None) -> Tensor:
     return out
 
 
+def wrap_new(array: Any) -> Tensor:
+    """A tensor of numbers alone. Where a function is traced once for each of its paths, the traces note it, since each
+    of them makes it anew.
+    """
+    made = wrap(array, spec_of(array))
+    for scope in enclosing_scopes():
+        if scope.decisions is not None:
+            scope.decisions.note_made(made)
+    return made
+
+
 def alias(x: Any) -> Any:
     """The same value under a new variable, so that writing to one does not change the other."""
     if type(x) is not Tensor:
@@ -352,7 +364,7 @@ def tensor(data: Any, *, dtype: Any = None, requires_grad: bool = False, device:
         array = new_array(data, dtype)
         if device is not None:
             array = move_array(array, normalize_device(device, "tensor"))
-        made = wrap(array, spec_of(array))
+        made = wrap_new(array)
     if modes().inference:
         made.mark("inference")
     return made.requires_grad_() if requires_grad else made

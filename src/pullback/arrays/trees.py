@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import ArgumentError, ArgumentTypeError
 from .argument_checks import check_functions, short_repr
+from .buffers import Buffer
 from .value import Value
 
 _NAMESPACE = "pullback"
@@ -69,7 +70,7 @@ def leaves_matching(structure: Any, tree: Any, what: str) -> list[Any]:
     leaves, found = flatten(tree)
     if found != structure:
         raise ArgumentError(f"{what}: the trees differ: {_format_structure(found)} and {_format_structure(structure)}.")
-    return leaves
+    return [x.unwrap() if isinstance(x, Buffer) else x for x in leaves]  # of a function that a transform runs
 
 
 def _format_structure(structure: Any) -> str:
@@ -148,6 +149,14 @@ def registered_unflatten(kind: type) -> Callable[[Any, Any], Any] | None:
         return None
     found = _optree().register_pytree_node.get(kind, namespace=_NAMESPACE)
     return None if found is None or found.namespace != _NAMESPACE else found.unflatten_func
+
+
+def name_children(tree: Any) -> tuple[list[tuple[Any, Any]], Callable[[list[Any]], Any]]:
+    """The children of a node with their names, and a function that builds the node of others; of a leaf no children."""
+    if _optree().tree_is_leaf(tree, namespace=_NAMESPACE):
+        return [], lambda _: tree
+    children, rest, names, rebuild = _optree().tree_flatten_one_level(tree, namespace=_NAMESPACE)
+    return list(zip(names, children, strict=True)), lambda others: rebuild(rest, others)
 
 
 def flatten_one_level(tree: Any) -> tuple[list[Any], Any]:

@@ -9,7 +9,7 @@ from weakref import ref
 
 from ..errors import ArgumentTypeError, ConversionError, GraphError
 from ..public_names import explain_missing_attributes
-from .conversion_advice import advise_on_conversion
+from .conversion_advice import advise_on_conversion, stand_in_for_product
 from .scope import Scope
 from .spec import Spec
 
@@ -35,6 +35,8 @@ class Value(MethodNames):
     _sources: tuple[ref[Any], ...]
     #: The run of a transform that this value belongs to; tensors belong to none.
     scope: Scope | None = None
+    #: Whether values of one scope with equal parts (and one batch axis) are equal.
+    is_its_parts = False
     #: Whether a compiled function is to run op by op on this value, because its transform must see the single ops.
     runs_op_by_op = False
 
@@ -137,9 +139,13 @@ class Value(MethodNames):
         raise self.conversion_error("bool()")
 
     def __float__(self) -> float:
+        if self.spec.dtype.kind == "b":
+            return float(bool(self))
         raise self._conversion_error_with_advice("float()")
 
     def __int__(self) -> int:
+        if self.spec.dtype.kind == "b":
+            return int(bool(self))
         raise self._conversion_error_with_advice("int()")
 
     def __complex__(self) -> complex:
@@ -149,6 +155,8 @@ class Value(MethodNames):
         raise self.conversion_error("index()")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        if (stand_in := stand_in_for_product(self, sys._getframe(1))) is not None:
+            return stand_in
         raise self._conversion_error_with_advice("np.asarray")
 
     def item(self) -> Any:

@@ -14,6 +14,7 @@ from ..arrays.tensor import Tensor
 from ..arrays.value import Value
 from ..errors import PullbackError
 from ..ops.dispatch import apply
+from ..ops.forms import Flow
 from ..ops.op import Op, as_formula
 from ..program.ir import Program
 from ..program.run import run
@@ -197,12 +198,7 @@ class CompiledOp:
 
     def _find_reach(self, passes: Callable[[Op, int], bool]) -> list[int]:
         # one bit an input, so that a program of many equations is walked once
-        bits = {id(s): s.spec.inexact << i for i, s in enumerate(self.staged.inputs)}
-        for e in self.staged.equations:
-            found = [bits.get(id(a), 0) for i, a in enumerate(e.args) if passes(e.op, i)]
-            reach = functools.reduce(operator.or_, found, 0)
-            bits |= {id(s): reach for s in e.results if s.spec.inexact}
-        return [bits.get(id(o), 0) for o in self.staged.outputs]
+        return _find_reach(self.staged, [s.spec.inexact << i for i, s in enumerate(self.staged.inputs)], passes)
 
     def _tracked_arguments(self, values: Sequence[Any]) -> tuple[int, ...]:
         """The arguments that a tape at the top will ask for cotangents."""
@@ -211,6 +207,20 @@ class CompiledOp:
             return ()
         tensors = [i for i, v in enumerate(values) if type(v) is Tensor and v.level == level and v.node is not None]
         return self.reached_arguments(tensors)
+
+
+def _find_reach(program: Program, given: Sequence[int], passes: Callable[[Op, int], bool]) -> list[int]:
+    """What each output depends on, as bits, from what each input does."""
+    bits = {id(s): bit for s, bit in zip(program.inputs, given, strict=True)}
+    for e in program.equations:
+        found = [bits.get(id(a), 0) if passes(e.op, i) else 0 for i, a in enumerate(e.args)]
+        if isinstance(e.op.form, Flow) and e.op.form.kind == "branch":  # a result depends on what its own ways read
+            ways = [_find_reach(way, found[1:], passes) for way in e.static["ways"]]
+            reaches = [functools.reduce(operator.or_, each) for each in zip(*ways, strict=True)]
+        else:
+            reaches = [functools.reduce(operator.or_, found, 0)] * len(e.results)
+        bits |= {id(s): reach for s, reach in zip(e.results, reaches, strict=True) if s.spec.inexact}
+    return [bits.get(id(o), 0) for o in program.outputs]
 
 
 def _without_gradient(x: Any, moves: int) -> Any:

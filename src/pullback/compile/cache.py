@@ -119,7 +119,7 @@ def fetch(key: str) -> bytes | None:
             found = os.fstat(file.fileno())
             if _why_not_private(found) or found.st_size > MAX_BYTES:
                 return None
-            data = file.read(MAX_BYTES)
+            data = file.read(found.st_size)  # a larger bound would be allocated whole
     except OSError:
         return None
     code = _unwrap(key, data)

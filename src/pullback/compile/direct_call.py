@@ -40,8 +40,8 @@ class DirectCall:
     """
 
     __slots__ = (
-        "_captured", "_code", "_context", "_count", "_known", "_last", "_name", "_op", "_plain", "_takes_tensors",
-        "_unrecorded",
+        "_captured", "_code", "_context", "_count", "_known", "_last", "_locates", "_name", "_op", "_plain",
+        "_takes_tensors", "_unrecorded",
     )  # fmt: skip
 
     def __init__(
@@ -55,7 +55,8 @@ class DirectCall:
         context: Any = None,
     ) -> None:
         #: What it was traced under, and the modes in which nothing has to be looked at.
-        self._context, self._plain = context, PLAIN if context is None else None
+        self._locates = modes().locates
+        self._context, self._plain = context, None if context is not None or self._locates else PLAIN
         self._code, self._op, self._captured, self._count = code, op, tuple(captured), count
         self._name = f"jit {name}"
         self._takes_tensors = takes_tensors
@@ -67,7 +68,7 @@ class DirectCall:
     def __call__(self, leaves: Sequence[Any]) -> list[Any] | None:
         last = self._last
         if (mode := modes()) is not self._plain:
-            if context_key(mode) != self._context:
+            if context_key(mode) != self._context or mode.locates is not self._locates:
                 return None
             if mode.tracing is not None or (mode.inference and mode.grad):
                 return None
@@ -298,6 +299,8 @@ class Recorder:
         if mode.locates:
             node.call.origin = find_origin(_getframe(1))
         instruments.node_made(node)
+        for i, _, _ in self._parts if self._count > 1 else ():
+            found[i].node.order = node.order + 1  # an instrument may have moved it
         return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,16 +13,19 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 import numpy as np
 
 from ..arrays.argument_checks import check_functions, short_repr
+from ..arrays.call_site import format_line, user_line
 from ..arrays.html_text import html_block, html_table
 from ..arrays.picklable import describe_function, name_of
+from ..arrays.scope import forget_rebindings_since_now
 from ..arrays.text import format_seconds, parse_bytes
 from ..arrays.trees import dict_key_order, flatten, unflatten
 from ..arrays.value import Value
-from ..errors import ArgumentError, ArgumentTypeError
+from ..errors import ArgumentError, ArgumentTypeError, ConversionError, DeterminismError
 from ..public_names import explain_missing_attributes, explain_missing_functions
-from ..settings import context_key, modes, override_modes, setting_listeners
+from ..settings import context_key, is_deterministic, modes, override_modes, setting_listeners
+from ..transforms.control.run_paths import run_as_program
 from .recompilation import STORM, ArgumentKind, warn_of_storm
-from .specialization import Specialization, ambient_memory_limit, matmul_precision_on
+from .specialization import Specialization, ambient_memory_limit, function_name, products_on
 from .stage.argument_errors import as_argument, describe_unhashable
 from .stage.arguments import make_flattener, static_key
 from .stage.captures import native_spec
@@ -212,7 +216,7 @@ class Jitted(Generic[P, R]):
         static, leaves, structure, donated = self._split_arguments(args, kwargs)
         values = [as_argument(x, self, args, kwargs) for x in leaves]
         if not values or modes().tracing is not None or any(map(_needs_op_by_op, values)):
-            return self.f(*args, **kwargs)  # as part of another program
+            return self._call_in_place(args, kwargs, functools.partial(self.call_on_leaves, static, structure), leaves)
         entry = self._find_specialization(args, kwargs, static, structure, values, donated)
         # the hot path needs arguments that are plain containers of arrays
         if entry.flatten is None and not kwargs and not static:
@@ -221,6 +225,20 @@ class Jitted(Generic[P, R]):
         self.last = entry if casting is None or casting.parameters is None else None
         found = entry.call_with_states(values) if entry.states else entry.direct(values)
         return unflatten(entry.structure, entry.run(values) if found is None else found)
+
+    def _call_in_place(self, args: Any, kwargs: Any, on_leaves: Callable[..., Any], leaves: Sequence[Any]) -> Any:
+        """The call as part of another program, or of a transform that sees each op."""
+        forget = forget_rebindings_since_now()
+        try:
+            return self.f(*args, **kwargs)
+        except ConversionError as error:
+            if not error.asked_by_branch:
+                raise
+            forget()
+            found = run_as_program(f"jit: {function_name(self.f)}", on_leaves, leaves, self.f)
+            if found is None:
+                raise
+            return found[0]
 
     def find(self, *args: P.args, **kwargs: P.kwargs) -> Specialization:
         """The compiled form that a call with these arguments runs, made at most once."""
@@ -233,13 +251,18 @@ class Jitted(Generic[P, R]):
     ) -> Specialization:  # fmt: skip
         """The compiled form for arguments of a kind and the current closure of f: a cached one if nothing changed."""
         specs = tuple(map(native_spec, values))
+        if not self.deterministic and is_deterministic() and any(s.device != "cpu" for s in specs):
+            raise DeterminismError(
+                f"jit: {function_name(self.f)} has deterministic=False, so a GPU adds what is scattered in any order."
+                f"\n  called at {format_line(*user_line(sys._getframe(1)))}\n  Leave the option out."
+            )
         key = ArgumentKind(
             static_key(static),
             structure,
             dict_key_order((args, kwargs)),
             specs,
             ambient_memory_limit(),
-            matmul_precision_on(specs),
+            products_on(specs),
             (_LOCATED, context_key(mode)) if (mode := modes()).locates else context_key(mode),
         )
         _CALLED.add(self)

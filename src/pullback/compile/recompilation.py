@@ -15,7 +15,7 @@ STORM = 48
 
 class ArgumentKind(NamedTuple):
     """What a compiled form is for: static values, structure, order of keys, specs of the leaves, memory limit, on a
-    GPU the precision of matrix products, and the context (`context_key`).
+    GPU the precision of matrix products and whether a rule decides how they go, and the context (`context_key`).
     """
 
     static: Any
@@ -23,7 +23,7 @@ class ArgumentKind(NamedTuple):
     key_order: Any
     specs: tuple[Spec, ...]
     limit: int | None
-    precision: str | None = None
+    products: tuple[str, bool] | None = None
     context: Any = None
 
 

@@ -14,9 +14,12 @@ from ..arrays.backends import move_array
 from ..arrays.node import PlannedCall
 from ..arrays.spec import Spec, make_spec, spec_of, zeros
 from ..arrays.tensor import Tensor, wrap
+from ..errors import ConversionError
 from ..ops.dispatch import apply
 from ..ops.elementwise.pointwise import multiply, where
 from ..ops.op import Op, PartRule, as_formula
+from ..program.constants import Constants
+from ..program.decisions import Decisions
 from ..program.ir import Equation, Program, Symbol
 from ..program.run import run
 from ..program.split import split_forward_backward
@@ -24,6 +27,7 @@ from ..program.stage import stage
 from ..settings import PLAIN, modes, override_modes
 from ..tape.cotangents import ResultCotangents, adder_of, step_of_part
 from ..transforms.boundary import unwrap_to_level
+from ..transforms.control.paths import stage_paths
 from ..transforms.reverse import vjp
 from .lazy import lazy
 from .stage.captures import as_native_contiguous
@@ -248,9 +252,21 @@ def _refuse(*inputs: Any) -> None:
 
 
 def _stage_in_plain_modes(function: Callable[..., Any], specs: Sequence[Spec]) -> Program:
-    """A function as equations, the same ones whatever modes the call is in: instruments see what runs."""
+    """A function as equations, the same ones whatever modes the call is in: instruments see what runs. A rule may run a
+    function of the user's, as that of a root does, and this may branch on its values.
+    """
     with override_modes(**PLAIN._replace(locates=modes().locates)._asdict()):
-        return stage(function, *specs, shared=True, name="jit")
+        try:
+            return stage(function, *specs, shared=True, name="jit")
+        except ConversionError as error:
+            if not error.asked_by_branch:
+                raise
+        constants = Constants()
+
+        def trace(decisions: Decisions) -> Program:
+            return stage(function, *specs, name="jit", constants=constants, decisions=decisions)
+
+        return stage_paths(trace, "jit: a derivative")
 
 
 def _as_function(program: Program, name: str) -> Callable[..., list[Any]]:

@@ -28,11 +28,13 @@ from ..ops.lazy import lazy_function
 from ..ops.op import Op
 from ..program.agreement import agree_first
 from ..program.constants import is_unchanged
+from ..program.fingerprint import fingerprint
 from ..program.ir import Program, Symbol
 from ..program.overlap import start_sums_early
 from ..program.passes import optimize
-from ..settings import context_key, get_matmul_precision, installed, modes, override_modes
+from ..settings import context_key, get_matmul_precision, installed, is_deterministic, modes, override_modes
 from ..transforms.boundary import unwrap_to_level
+from ..transforms.control.branch_results import check_one_structure
 from . import cache
 from .as_op import CompiledOp
 from .direct_call import DirectCall
@@ -45,7 +47,6 @@ from .stage.arguments import Flattener
 from .stage.captures import as_native_contiguous, hoist_captures, native_spec
 from .stage.closure import ClosureSnapshot
 from .stage.closure_walk import snapshot_closure
-from .stage.fingerprint import fingerprint
 from .stage.trace import refuse_side_effects, trace_function
 from .target import ANOTHER_SIZE, COMPILER, Compilation, Options, Runner
 from .targets import library_of, make_runner
@@ -86,6 +87,7 @@ class Specialization:
             out = jitted.call_on_leaves(static, structure, symbols)
             leaves, found = flatten(out)
             shape_of_result.append(found)
+            check_one_structure(f"jit: {self.name}", shape_of_result)
             return [unwrap_to_level(as_value(x), modes().staging.scope) for x in leaves]
 
         self.name = function_name(jitted.f)
@@ -243,8 +245,8 @@ class Specialization:
         key = fingerprint(self.graph)
         if key is None:
             return self._make_runner(options)
-        precision = matmul_precision_on(self.specs)
-        how = self.fast, self.deterministic, self.limit, self.lines is None, precision
+        products = products_on(self.specs)
+        how = self.fast, self.deterministic, self.limit, self.lines is None, products
         whole = (key, tuple(self.donated.items()), *how)
         if whole not in self.codes:
             if len(self.codes) >= _CODES:
@@ -380,9 +382,11 @@ class Specialization:
         return self.code.compilation
 
 
-def matmul_precision_on(specs: Iterable[Spec]) -> str | None:
-    """How matrix products are rounded where arrays of these specs are; None where that cannot be chosen."""
-    return get_matmul_precision() if any(s.device != "cpu" for s in specs) else None
+def products_on(specs: Iterable[Spec]) -> tuple[str, bool] | None:
+    """How matrix products are rounded where arrays of these specs are, and whether a rule decides how each is computed;
+    None where that cannot be chosen.
+    """
+    return (get_matmul_precision(), is_deterministic()) if any(s.device != "cpu" for s in specs) else None
 
 
 def ambient_memory_limit() -> int | None:

@@ -79,6 +79,9 @@ class Limits:
     patchless_dtypes: frozenset[str] = frozenset()
     #: Whether two rounds of a loop are lowered as one where a product's factor is overwritten by what follows it.
     doubles_rounds: bool = False
+    #: Whether code runs without NumPy and its BLAS: all products are its own, and a routine that cannot finish says so
+    #: in the status word.
+    is_freestanding: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -131,3 +131,13 @@ def operation_dtype(specs: Sequence[Spec], out: Spec) -> np.dtype[Any]:
         weak = [s.weak(0) for s in specs if s.weak is not None] if strong else [s.dtype for s in specs]
         found = np.result_type(*strong, *weak)
     return found
+
+
+def fold_identity(word: str, dtype: np.dtype[Any]) -> Any:
+    """What a fold starts from in a dtype: of integers and booleans the least or greatest stands for an infinity."""
+    number = IDENTITY[word]
+    if dtype.kind == "b":
+        return number > 0
+    if dtype.kind in "iu" and isinstance(number, float):
+        return np.iinfo(dtype).min if number < 0 else np.iinfo(dtype).max
+    return number

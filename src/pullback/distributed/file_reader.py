@@ -97,7 +97,7 @@ class CheckpointReader:
             size = os.fstat(file.fileno()).st_size
             if size != listed.size:
                 raise self._error(number, f"it has {size} bytes, the index says {listed.size}: cut off or replaced")
-            return _OpenFile(file, read_header(file, size, what))
+            return _OpenFile(file, read_header(file, what))
         except BaseException:
             file.close()
             raise

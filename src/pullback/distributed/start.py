@@ -257,6 +257,7 @@ class _Exit:
         set_process_rank(_Left(world) if world.size > 1 else None)
         if world.error is not None:
             cls.report.failed(world.error)
+        _flush_files()  # a rank that failed may have this one ended before Python comes to it
         if cls.failed or world.error is not None:
             cls._end_job(world)
         world.close()
@@ -274,7 +275,6 @@ class _Exit:
     @staticmethod
     def _end_job(world: Any) -> None:
         """Leave, once the others do. A rank that is stopped or in a loop is ended."""
-        _flush_files()
         world.peers.leave()
         if not world.peers.wait_for_others_to_leave(world.timeout):
             world.peers.kill_stuck()
@@ -304,7 +304,7 @@ class _Left(World):
 
 
 def _flush_files() -> None:
-    """Write what Python holds back: this process ends without what Python does at its end."""
+    """Write what Python holds back: this process may end without what Python does at its end."""
     files = [x for x in gc.get_objects() if isinstance(x, io.IOBase)]
     for file in (*files, sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):

@@ -31,6 +31,12 @@ def strip_derivatives(x: Any) -> Any:
     return found
 
 
+def is_known_zero(x: Any) -> bool:
+    """Whether a number is zero; False where it is not known, as in a program that is traced."""
+    found = strip_derivatives(x)
+    return not isinstance(found, Value) and not found
+
+
 def as_bare_array(x: Any, what: str) -> Any:
     """The values of x as a bare array. Only for results that lose no derivative."""
     if isinstance(x, (list, tuple)):

@@ -13,7 +13,7 @@ from ..arrays.devices import normalize_device
 from ..arrays.dtypes import NAMES, as_dtype
 from ..arrays.size import recorder_of
 from ..arrays.spec import spec_of
-from ..arrays.tensor import Tensor, wrap
+from ..arrays.tensor import Tensor, wrap_new
 from ..errors import ArgumentError, ArgumentTypeError, DtypeError, GraphError, PullbackError
 from .axes import as_integer, as_shape
 from .dispatch import as_value
@@ -34,7 +34,7 @@ def _make_tensor(what: str, device: Any, make: Callable[[Any], Any], requires_gr
             raise ArgumentTypeError(f"{what}: {error}.") from None
     if array.dtype.name not in NAMES:
         raise DtypeError(f"{what}: tensors hold numbers and booleans, got dtype {array.dtype}.")
-    made = wrap(array, spec_of(array))
+    made = wrap_new(array)
     return made.requires_grad_() if requires_grad else made
 
 

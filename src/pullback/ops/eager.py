@@ -150,11 +150,16 @@ def _unary_function(op: Op, depth: int) -> Any:
     return function
 
 
-def operator_function(op: Op, depth: int = 1) -> Any:
-    """The same function as a Python operator: it returns NotImplemented for unknown classes. The user's line is so many
+def refuse_operand(left: Any, right: Any) -> Any:
+    """What an operator does with an unknown class."""
+    return NotImplemented
+
+
+def operator_function(op: Op, depth: int = 1, otherwise: Any = refuse_operand) -> Any:
+    """The same function as a Python operator, which calls `otherwise` for unknown classes. The user's line is so many
     calls away.
     """
-    return _binary_function(op, depth, as_operator=True)
+    return _binary_function(op, depth, otherwise)
 
 
 def is_operand(x: Any) -> bool:
@@ -163,7 +168,7 @@ def is_operand(x: Any) -> bool:
     return isinstance(x, known) or hasattr(x, "__cuda_array_interface__")
 
 
-def _binary_function(op: Op, depth: int, as_operator: bool = False) -> Any:
+def _binary_function(op: Op, depth: int, otherwise: Any = None) -> Any:
     plans = new_table()
     planned = _planned_binary(op, plans)
     if not op.ufunc or not op.differentiable:
@@ -206,8 +211,8 @@ def _binary_function(op: Op, depth: int, as_operator: bool = False) -> Any:
                 instruments = mode.instruments
                 timer = instruments.timer if plain and instruments is not None else None
                 if timer is None or (mode is not timer.plain and mode is not timer.unrecorded):
-                    if as_operator and not is_operand(y):
-                        return NotImplemented
+                    if otherwise is not None and not is_operand(y):
+                        return otherwise(x, y)
                     return planned(x, y)
                 if mode is timer.unrecorded:
                     n = m = None

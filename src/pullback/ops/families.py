@@ -49,6 +49,7 @@ def elementwise(
     algebra: Algebra = OPAQUE,
     autocast: str = "",
     has_own_bits: bool = False,
+    form: Any = None,
 ) -> Any:
     """An elementwise op: states one partial per argument, or with `bar` among its names, the product of
     the cotangent with the partial. None: the derivative is zero everywhere. Returns the public function.
@@ -77,6 +78,7 @@ def elementwise(
         autocast=autocast,
         statics={},
         differentiable=dtype not in ("bool", "bits"),
+        form=form,
         wide_value=ufunc is None,
         wide_rules=not algebra.weights,
     )
@@ -117,6 +119,7 @@ def linear(
     direct: FormulaFunction | None = None,
     autocast: str = "",
     on_gpu: FormulaFunction | None = None,
+    picks_rows: bool = False,
 ) -> Op:
     """An op linear in all its arguments together: states its transpose (a formula of `bar`, specs and statics). With
     a mapping from arguments to formulas it is linear in those, and the arguments after them are indices. It moves,
@@ -140,7 +143,7 @@ def linear(
         name=name, family="linear", args=args, value=value, spec=spec,
         pulls={a: as_formula(pulls[a]) if a in pulls else None for a in args}, push=push or push_by_op, batch=batch,
         samples=samples, rearranges=rearranges, form=form, effects=effects, statics=statics or {}, direct=direct,
-        wide_value=sums, autocast=autocast, on_gpu=on_gpu, kinds=kinds,
+        wide_value=sums, autocast=autocast, on_gpu=on_gpu, kinds=kinds, picks_rows=picks_rows,
     )  # fmt: skip
     return register(op)
 

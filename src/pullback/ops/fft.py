@@ -15,7 +15,7 @@ from ..arrays.call_site import attributed_to_caller
 from ..arrays.devices import normalize_device
 from ..arrays.dtypes import as_dtype
 from ..arrays.spec import Spec, is_half, make_spec, spec_of
-from ..arrays.tensor import Tensor, wrap
+from ..arrays.tensor import Tensor, wrap_new
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..public_names import explain_missing_names
 from . import statics
@@ -430,7 +430,7 @@ def _frequency_tensor(values: Any, dtype: Any, device: Any, what: str) -> Tensor
     place = normalize_device(device, what)
     with device_context(place):
         array = namespace_on(place).asarray(values, None if dtype is None else as_dtype(dtype))
-    return wrap(array, spec_of(array))
+    return wrap_new(array)
 
 
 def _roll_by_half(x: Any, axes: Any, sign: int, what: str) -> Any:

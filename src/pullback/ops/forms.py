@@ -55,9 +55,17 @@ class Convolve(NamedTuple):
 
 
 class Expand(NamedTuple):
-    """Other ops: `function(*args, **static)` computes the same with them, or returns None where it cannot."""
+    """Other ops: `function(*args, **static)` computes the same with them, or returns None where it cannot, or where
+    NumPy does it better; `anywhere` is for those without NumPy (`exchange`), and always computes it.
+    """
 
     function: Callable[..., Any]
+    anywhere: Callable[..., Any] | None = None
+
+
+def elsewhere(function: Callable[..., Any]) -> Expand:
+    """What an op that a library computes here is made of where there is no such library."""
+    return Expand(lambda *xs, **static: None, function)
 
 
 class Flow(NamedTuple):

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..arrays.argument_checks import check_functions
 from ..arrays.backends import device_of, is_array
+from ..arrays.buffers import unwrap_tracked
 from ..arrays.tensor import Tensor
 from ..arrays.trees import dict_key_order, flatten
 from ..arrays.value import Value
@@ -127,6 +128,8 @@ class Call:
         """A container, or a module: its structure is part of the kind."""
         if isinstance(tree, Value):
             return _TRANSFORMED
+        if (tensor := unwrap_tracked(tree)) is not tree:
+            return self._add(tensor)
         if is_array(tree):
             why = self._add_place(tree)
             self.key += (tree.shape, tree.dtype)

@@ -59,7 +59,8 @@ class MaskedCotangent:
 class Effects(NamedTuple):
     """What a program may do with calls of an op: merge equal ones, drop those that are unused, repeat one (or run it
     when the program is compiled), move one past another that must stay in place. `alone`: a call concerns this rank
-    alone; one that is not meets calls of other ranks, which must all do the same.
+    alone; one that is not meets calls of other ranks, which must all do the same. `by_element`: some elements of a
+    batch may make it without the others.
     """
 
     merge: bool = True
@@ -67,6 +68,7 @@ class Effects(NamedTuple):
     repeat: bool = True
     reorder: bool = True
     alone: bool = True
+    by_element: bool = True
 
     @property
     def runs_once(self) -> bool:
@@ -142,6 +144,9 @@ class Op:
     `effects` says what passes, budgets and the scheduler may do with its calls. `kinds`, of a collective: whether it
     takes values that ranks have in common or of their own, and which of the two it gives.
 
+    `picks_rows`: the result is the rows of the first argument that the second names, and a tape may give a leaf the
+    rows of its gradient alone.
+
     `meet(*args, **static)` sees the arguments wherever a program runs op by op, and may refuse them.
 
     `wide_value`: on arrays of half precision the value is computed in float32 and rounded once; False for ops that only
@@ -184,6 +189,7 @@ class Op:
     stops_tapes: bool = False
     autocast: str = ""
     masked: Callable[..., Any] | None = None
+    picks_rows: bool = False
     wide_value: bool = False
     wide_rules: bool = False
     rules: dict[Any, PullRule] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from ..settings import UNRECORDED, modes
 from . import functions, placement
 from .contract import matrix_products
 from .dispatch import as_value
-from .eager import is_operand, operator_function
+from .eager import is_operand, operator_function, refuse_operand
 from .elementwise import pointwise
 from .index import indexing
 from .lazy import lazy_function, load_module, load_package
@@ -35,6 +35,20 @@ _BINARY: dict[str, Any] = {
     "lshift": lazy_function("elementwise.arithmetic", "bitwise_left_shift"),
     "rshift": lazy_function("elementwise.arithmetic", "bitwise_right_shift"),
 }  # fmt: skip
+#: Products, sums and the like with sparse matrices of SciPy and CuPy.
+_operate_on_library_matrix = lazy_function("library_products", "operate_on_library_matrix", "sparse")
+
+
+def _with_sparse(name: str) -> Callable[[Any, Any], Any]:
+    """An operator one side of which may be a sparse matrix of SciPy or CuPy."""
+
+    def operator(left: Any, right: Any) -> Any:
+        is_sparse = hasattr(left if isinstance(right, Value) else right, "tocsr")
+        return _operate_on_library_matrix(name, left, right) if is_sparse else NotImplemented
+
+    return operator
+
+
 _COMPARE: dict[str, Any] = {
     "eq": pointwise.equal, "ne": pointwise.not_equal, "lt": pointwise.less, "le": pointwise.less_equal,
     "gt": pointwise.greater, "ge": pointwise.greater_equal,
@@ -65,17 +79,27 @@ _METHODS: dict[str, Any] = {
 }  # fmt: skip
 
 
+#: What operators do with operands that are no arrays.
+_OTHERWISE: dict[Any, Callable[[Any, Any], Any]] = {
+    _BINARY[name]: _with_sparse(name) for name in ("matmul", "mul", "add", "sub", "truediv")
+}
+
+
 def _left_operator(function: Callable[..., Any]) -> Callable[..., Any]:
+    otherwise = _OTHERWISE.get(function, refuse_operand)
+
     def operator(self: Value, other: Any) -> Any:
-        return function(self, other) if type(other) is Tensor or is_operand(other) else NotImplemented
+        return function(self, other) if type(other) is Tensor or is_operand(other) else otherwise(self, other)
 
     return operator
 
 
 def _right_operator(function: Callable[..., Any]) -> Callable[..., Any]:
+    otherwise = _OTHERWISE.get(function, refuse_operand)
+
     @attributed_to_caller
     def operator(self: Value, other: Any) -> Any:
-        return function(other, self) if is_operand(other) else NotImplemented
+        return function(other, self) if is_operand(other) else otherwise(other, self)
 
     if not hasattr(function, "op"):
         return operator
@@ -188,8 +212,13 @@ def _iterate(self: Value) -> Iterator[Any]:
     return (self[i] for i in range(self.shape[0]))
 
 
+_join = lazy_function("protocol.nested", "join")
+
+
 def _set_item(self: Tensor, index: Any, value: Any) -> None:
     _refuse_lost_write(self)
+    if type(value) is list or type(value) is tuple:  # perhaps of tensors
+        value = _join(value)
     self.rebind(indexing.set_at(self, index, value), "x[index] = value")
 
 
@@ -280,7 +309,9 @@ def install() -> None:
         setattr(
             Value,
             f"__{name}__",
-            operator_function(function.op) if hasattr(function, "op") else _left_operator(function),
+            operator_function(function.op, otherwise=_OTHERWISE.get(function, refuse_operand))
+            if hasattr(function, "op")
+            else _left_operator(function),
         )
         setattr(Value, f"__r{name}__", _right_operator(function))
         setattr(Value, f"__i{name}__", _in_place_wrapper_operator(function, name))
@@ -295,6 +326,10 @@ def install() -> None:
         setattr(Value, name, function if finds_line else _make_method(function))
     given: dict[str, Any] = {
         "__neg__": pointwise.negative, "__pos__": functions.copy_value, "__abs__": pointwise.abs,
+        "__round__": lazy_function("elementwise.rounding", "round"),
+        "__trunc__": lazy_function("elementwise.rounding", "trunc"),
+        "__floor__": lazy_function("elementwise.rounding", "floor"),
+        "__ceil__": lazy_function("elementwise.rounding", "ceil"),
         "__invert__": pointwise.bitwise_invert, "__getitem__": indexing.getitem, "__iter__": _iterate,
         "__divmod__": _left_operator(lazy_function("elementwise.arithmetic", "divmod")),
         "__rdivmod__": _right_operator(lazy_function("elementwise.arithmetic", "divmod")),

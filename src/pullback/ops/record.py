@@ -11,7 +11,7 @@ from ..arrays.node import Node, NodeCall
 from ..arrays.origin import find_origin
 from ..arrays.protect import as_immutable, lock_array
 from ..arrays.spec import Spec, spec_of
-from ..arrays.tensor import Tensor, wrap
+from ..arrays.tensor import Tensor, copy_variable, wrap
 from ..arrays.value import Value
 from ..errors import GraphError
 from ..instrument import OpCall, SavedSlot
@@ -20,6 +20,7 @@ from .dispatch import compute, run
 from .op import OUT, Op, PartRule
 from .plans import call_key, find_plan, learn_call
 from .plans_of_many import make_call_plan
+from .saved_values import SavedVariable
 from .timed_calls import time_compute
 
 _getframe = sys._getframe
@@ -128,7 +129,7 @@ def keep_value(node: Node, position: int, args: Sequence[Any], values: list[Any]
     else:
         value, given = values[position], args[position]
         if type(given) is Tensor:
-            if given.spec.plain is not None and mode is PLAIN:
+            if given.spec.plain is not None and mode is PLAIN and value is not given:
                 return value
             if given.is_inference and not mode.inference:
                 raise GraphError(
@@ -137,6 +138,10 @@ def keep_value(node: Node, position: int, args: Sequence[Any], values: list[Any]
                 )
             if given.status == "shared":
                 value = lock_array(value)
+            if value is given and (mode.instruments is None or not mode.instruments.savers):
+                return SavedVariable(given)
+            if value is given:
+                value = mode.tracing.constants.keep(given) if given.is_traced else copy_variable(given)
         else:
             value = value.alias() if isinstance(value, Value) else as_immutable(value)
     instruments = mode.instruments

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..arrays.backends import is_array
 from ..arrays.spec import Spec, spec_of
-from ..arrays.tensor import Tensor, wrap
+from ..arrays.tensor import Tensor, copy_variable, wrap
 from ..arrays.value import Value
 from ..errors import HookError
 from ..instrument import Instrument, SavedSlot
@@ -27,6 +27,25 @@ class SavedValue(ABC):
 
     @abstractmethod
     def value(self) -> Any: ...
+
+    def pass_over(self) -> None:  # noqa: B027 - most hold nothing that could be let go
+        """A backward pass went by without asking for it, as its node has no cotangent."""
+
+
+class SavedVariable(SavedValue):
+    """A tensor of a level below the tape's: itself while it is unchanged, so that a program that is being traced meets
+    the tensor that it captured; once it is rebound, the value that it had.
+    """
+
+    __slots__ = ("_given", "_then", "spec")
+    may_be_overwritten = False
+
+    def __init__(self, given: Tensor) -> None:
+        self.spec, self._given, self._then = given.spec, given, copy_variable(given)
+
+    def value(self) -> Tensor:
+        given, then = self._given, self._then
+        return given if given.value is then.value and given.node is then.node else then
 
 
 class _PackingHooks(Instrument):

@@ -31,6 +31,7 @@ from ...ops.dispatch import apply, as_value
 from ...ops.fusion import run_op_by_op
 from ...ops.op import Formula, Op
 from ...ops.replay.reach import Reach, is_generator
+from ...ops.user_calls import call_function
 from ...settings import modes
 from ...transforms.boundary import owned_copy
 from ...transforms.control.batch_masks import PYTHON_NUMBERS, as_rebindable, to_bool
@@ -150,7 +151,8 @@ class _LoopFunctions:
             params[place] = as_rebindable(value)
         function = self._captures.rebind(leaves[states + count :])[which]
         with run_op_by_op():
-            return function(i, self._carry.as_rebindable_tree(leaves[:states]), *unflatten(self._structure, params))
+            given = (i, self._carry.as_rebindable_tree(leaves[:states]), *unflatten(self._structure, params))
+            return call_function(function, given, {})
 
     def step(self, i: int, *leaves: Any) -> tuple[Any, ...]:
         return tuple(self._carry.check_step_result(self._call(0, i, leaves)))

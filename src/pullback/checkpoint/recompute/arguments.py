@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
 from ...arrays.backends import is_array
+from ...arrays.buffers import unwrap_tracked
 from ...arrays.node import Node
-from ...arrays.protect import as_immutable, lock_array
+from ...arrays.protect import as_immutable, lock_array, seal_array
 from ...arrays.scope import Scope, current_scope
 from ...arrays.tensor import Tensor, wrap
 from ...arrays.trees import flatten, unflatten
@@ -30,6 +31,7 @@ class _Argument:
     __slots__ = ("_is_saved", "_is_writable", "_tensor", "_value")
 
     def __init__(self, leaf: Any) -> None:
+        leaf = unwrap_tracked(leaf)
         self._tensor = (leaf.spec, leaf.node, leaf.status) if isinstance(leaf, Tensor) else None
         self._is_writable = is_array(leaf) and getattr(leaf.flags, "writeable", True)
         self._is_saved = isinstance(leaf, Value) or is_array(leaf)
@@ -65,12 +67,36 @@ class _Argument:
 
 
 def _snapshot_value(value: Any) -> Any:
-    """A value over its own variables and arrays: the originals may be rebound or written to."""
+    """A value over its own variables and arrays: the originals may be rebound or written to. Of an array that is one
+    already no copy is made.
+    """
     if not isinstance(value, Value):
-        return as_immutable(value) if is_array(value) else value
+        own = as_immutable(value) if is_array(value) else value
+        if own is not value:
+            seal_array(own)
+        return own
     # the array of a tensor never changes; others may be written to
     parts = (part if type(value) is Tensor and is_array(part) else _snapshot_value(part) for part in value.parts())
     return value.with_parts(*parts)
+
+
+def _nodes_in(x: Any) -> Iterator[Node]:
+    if isinstance(x, Tensor) and x.node is not None:
+        yield x.node
+    for part in x.parts() if isinstance(x, Value) else ():
+        yield from _nodes_in(part)
+
+
+def share_among_checkpoints(x: Any) -> Any:
+    """An argument that several checkpoints are given, so that not each of them copies its array."""
+    if not isinstance(x, Tensor):
+        return _snapshot_value(x)
+    if not isinstance(x.value, Value):
+        return x
+    shared = wrap(_snapshot_value(x.value), x.spec, x.node)  # the same variable
+    if x.status:
+        shared.mark(x.status)
+    return shared
 
 
 def _load_value(held: Any) -> Any:
@@ -123,8 +149,10 @@ class Arguments:
         return [pair for argument in self._leaves if (pair := argument.find_producer()) is not None]
 
     def nodes(self) -> frozenset[Node]:
-        """The nodes of tracked arguments: their values are saved here, so other nodes need not hold them."""
-        return frozenset(leaf.node for leaf in self.leaves if isinstance(leaf, Tensor) and leaf.node is not None)
+        """The nodes of tracked arguments, also below a batch: their values are saved here, so other nodes need not hold
+        them.
+        """
+        return frozenset(node for leaf in self.leaves for node in _nodes_in(leaf))
 
     def scopes(self) -> tuple[Scope, ...]:
         """The transforms that run now, and those that the arguments belong to."""

@@ -24,6 +24,7 @@ from ...ops.replay.reach import Reach
 from ...ops.replay.rehearsal import UndoSideEffects
 from ...ops.replay.snapshot import StateSnapshot
 from ...ops.replay.streams import Streams
+from ...ops.user_calls import call_function
 from ...settings import installed, override_modes
 from .arguments import Arguments
 from .runs import FirstRun, Promise, RecomputeFinished, SavedEntry, SavedResult, SecondRun
@@ -34,13 +35,13 @@ class Region:
     """One run of a checkpointed function, able to run it again.
 
     `log` says which values it saved, `promises` what the nodes hold for them (None for a leaf's own), `saved` the
-    results that are supplied by the number of the op, `decisions` what the engine decided, `start` the state to
-    begin from.
+    results that are supplied by the number of the op, `decisions` what the engine decided, `branches`
+    which way Python branches on traced values went, `start` the state to begin from.
     """
 
     __slots__ = (
         "_arguments", "_begun", "_context", "_function", "_handed", "_outer", "_scopes", "_streams", "argument_nodes",
-        "counts_every_op", "decisions", "lock", "log", "promises", "running", "saved", "start", "verify",
+        "branches", "counts_every_op", "decisions", "lock", "log", "promises", "running", "saved", "start", "verify",
     )  # fmt: skip
 
     def __init__(self, function: Callable[..., Any], arguments: Arguments, verify: bool | None) -> None:
@@ -59,6 +60,7 @@ class Region:
         self.promises: list[weakref.ref[Promise] | None] = []
         self.saved: dict[int, SavedResult] = {}
         self.decisions: list[bool] = []
+        self.branches: list[bool] = []
         self.start = StateSnapshot()
         self.start.note_reached(reach)
         self.argument_nodes = arguments.nodes()
@@ -75,7 +77,7 @@ class Region:
         """The first run: the function's own results, on its own graph."""
         try:
             with self._streams.record(), override_modes(FirstRun(self, policy)):
-                out = self._function(*args, **kwargs)
+                out = call_function(self._function, args, kwargs)
         finally:
             self.running = False
             for promise in self._live_promises():
@@ -131,7 +133,7 @@ class Region:
         undo = UndoSideEffects(self.start.restore())
         with self._streams.replay(), override_modes(instruments=self._outer.isolate(undo, second, beside=instruments)):
             try:
-                self._function(*args, **kwargs)
+                call_function(self._function, args, kwargs)
             except RecomputeFinished:
                 pass
             except Exception as error:

@@ -85,6 +85,11 @@ class Promise(SavedValue):
                 region.hand_over_arguments()
             return found
 
+    def pass_over(self) -> None:
+        with self._region.lock:
+            if not self._region.running:
+                self.held = None
+
 
 def weak_reference(value: Any) -> Any:
     """A function that returns a value while it lives; None for duals and their like, which have no weak references."""
@@ -159,10 +164,14 @@ def _format_call(op: Op, given: Sequence[Spec]) -> str:
 class FirstRun(Instrument):
     """The first run: nodes save promises, and the region records what a second run will need."""
 
-    __slots__ = ("_count", "_last", "_level", "_makers", "_policy", "_region", "chooses_ops", "sees_every_op")
+    __slots__ = ("_count", "_floor", "_last", "_level", "_makers", "_policy", "_region", "chooses_ops", "sees_every_op")
+
+    #: The depth of the deepest node of all first runs so far.
+    _deepest = 0
 
     def __init__(self, region: Region, policy: SavePolicy) -> None:
         self._region, self._policy = region, policy
+        self._floor = FirstRun._deepest
         self._count = 0
         self._last: tuple[Any, tuple[Fingerprint, ...]] | None = None
         self._makers: dict[int, tuple[Any, int, int, Op, tuple[Spec, ...]]] = {}
@@ -194,6 +203,13 @@ class FirstRun(Instrument):
                 return fingerprint_value(value)
             self._last = reference, fingerprint_value(value)
         return self._last[1]
+
+    def node_made(self, node: Any) -> None:
+        """Nodes of this run lie deeper than those of earlier ones. A backward pass takes the deepest first, so regions
+        side by side (blocks of rows, parts of a batch) are recomputed and freed one after the other.
+        """
+        node.order = max(node.order, self._floor + 1)
+        FirstRun._deepest = max(FirstRun._deepest, node.order)
 
     def compute(self, call: OpCall, below: Callable[[], Any]) -> Any:
         """Compute, and save the result where the policy says so. A result during which values of lower levels were
@@ -250,6 +266,11 @@ class FirstRun(Instrument):
         self._region.decisions.append(found)
         return found
 
+    def branch(self, below: Callable[[], bool]) -> bool:
+        found = below()
+        self._region.branches.append(found)
+        return found
+
 
 class RecomputeFinished(BaseException):
     """All that is needed was computed; not an `Exception`, so that handlers in user code let it pass."""
@@ -260,11 +281,11 @@ class SecondRun(Instrument):
     stops after the last one needed.
     """
 
-    __slots__ = ("_count", "_decisions", "_region", "chooses_ops", "last", "number", "sees_every_op")
+    __slots__ = ("_branches", "_count", "_decisions", "_region", "chooses_ops", "last", "number", "sees_every_op")
 
     def __init__(self, region: Region, last: int) -> None:
         self._region, self.last = region, last
-        self._decisions = iter(region.decisions)
+        self._decisions, self._branches = iter(region.decisions), iter(region.branches)
         self._count = self.number = 0
         self.sees_every_op = self.chooses_ops = region.counts_every_op
 
@@ -304,6 +325,11 @@ class SecondRun(Instrument):
     def decide(self, found: bool) -> bool:
         # calls that ran then are over now, so the engine would decide otherwise
         return next(self._decisions, found)
+
+    def branch(self, below: Callable[[], bool]) -> bool:
+        # in a program, a value that is computed again is another value, and its branch another branch
+        found = next(self._branches, None)
+        return below() if found is None else found
 
     def check_complete(self) -> None:
         """The run has ended: raise if it saved less than the first."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..vocabulary import IDENTITY, is_narrow, value_dtype
+from ..vocabulary import is_narrow, value_dtype
 
 C_TYPES = {
     "bool": "bool", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long",
@@ -72,14 +72,6 @@ def number_text(number: Any, dtype: np.dtype[Any]) -> str:
         return f"({text})" if text[0] == "-" else text
     bits = int(value.view(f"u{dtype.itemsize}"))
     return f"__int_as_float(0x{bits:x})" if dtype.itemsize == 4 else f"__longlong_as_double(0x{bits:x}ll)"
-
-
-def identity_number(word: str, dtype: np.dtype[Any]) -> Any:
-    """What a fold starts from in a dtype."""
-    number = IDENTITY[word]
-    if dtype.kind in "iu" and isinstance(number, float):
-        return np.iinfo(dtype).min if number < 0 else np.iinfo(dtype).max
-    return number
 
 
 class CudaWords:

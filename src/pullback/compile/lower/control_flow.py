@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...arrays.backends import is_array, to_host
+from ...arrays.backends import is_array, move_array, to_host
 from ...arrays.spec import make_spec, spec_of
 from ...ops.shape.reshaping import broadcast_op
 from ...program.ir import Equation, Program, Symbol
@@ -217,12 +217,14 @@ def _lower_body(
     outputs = [code.outputs[i] for i in wanted]
     # a routine may return a number, which has no place in memory: it becomes a constant
     outputs = [o if isinstance(o, Symbol) else _as_constant(o) for o in outputs]
-    known = [
-        Equation((code.inputs[i],), broadcast_op, (x,), {"shape": code.inputs[i].spec.shape})
-        for i, x in numbers.items()
-    ]
+    known = [_repeat_number(code.inputs[i], x) for i, x in numbers.items()]
     program = optimize(Program(tuple(code.inputs[i] for i in order), (*known, *code.equations), tuple(outputs)))
     return lower(program, {i: i for i in range(carried)})
+
+
+def _repeat_number(s: Symbol, x: Any) -> Equation:
+    """A symbol that is one number, on the device of the symbol."""
+    return Equation((s,), broadcast_op, (move_array(x, s.spec.device),), {"shape": s.spec.shape})
 
 
 def _initialize_carry(f: Fuser, x: Any) -> Layout:

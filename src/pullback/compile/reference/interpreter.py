@@ -97,6 +97,8 @@ class Interpreter:
 def element_indices(layout: Layout) -> Any:
     """The number of each element of a layout in its buffer."""
     where = np.full(layout.shape, layout.offset, np.int64)
+    if not where.size:
+        return where  # another axis may be as long as it likes
     for axis, (n, stride) in enumerate(zip(layout.shape, layout.strides, strict=True)):
         shape = [1] * len(layout.shape)
         shape[axis] = n

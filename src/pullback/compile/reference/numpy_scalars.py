@@ -39,6 +39,8 @@ _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_
 def identity(word: str, dtype: np.dtype[Any]) -> Any:
     """What a fold starts from in a dtype."""
     number = FOLDS[word][1]
+    if dtype.kind == "b":  # the infinities are the ends of this order too
+        return np.asarray(number > 0)
     if dtype.kind in "iu" and not math.isfinite(number):
         number = np.iinfo(dtype).min if number < 0 else np.iinfo(dtype).max
     return np.asarray(number).astype(dtype)

@@ -35,6 +35,8 @@ def _advise(x: Any, f: Any, place: int | str) -> str:
     static = f"pb.jit(f, static_arg{'nums' if isinstance(place, int) else 'names'}={place!r})"
     if isinstance(x, (str, bytes)) or callable(x):
         return f"If it is a setting, for each value of which f is compiled: {static}."
+    if hasattr(x, "tocsr"):
+        return "Pass a sparse matrix as pb.sparse.from_scipy(A), which is a tree, or let the function close over it."
     if place == 0 and hasattr(type(x), _name(f)):
         return (
             f"Of a method, make the object static, {static}, or its class a pb.nn.Module, whose arrays are arguments."

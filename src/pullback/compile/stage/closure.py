@@ -21,6 +21,7 @@ from ...arrays.memory_ledger import owner_of
 from ...arrays.tensor import Tensor
 from ...arrays.trees import flatten
 from ...ops.replay.streams import is_same_state
+from ...ops.user_calls import numpys_own
 from ...transforms.control.captures import checksum
 from .locations import CellLocation, ClassLocation, ItemLocation, Location, SlotLocation
 
@@ -37,6 +38,7 @@ class ClosureSnapshot:
         self.cells: list[tuple[CellType, Any]] = []
         self.functions: list[tuple[FunctionType, Any, Any, Any]] = []
         self.names: list[tuple[Any, Any, Any]] = []  # also attributes of classes
+        self.numpy: list[tuple[Any, Any, Any]] = []  # those of NumPy's functions that others stand for at times
         self.classes: dict[int, type] = {}  # by the ids of what holds their attributes
         self.containers: list[tuple[Any, list[Any], list[Any]]] = []
         # containers with state among their items
@@ -94,6 +96,7 @@ class ClosureSnapshot:
         """The checks of rarer kinds of places, if there are any."""
         kinds: tuple[tuple[Sequence[Any], Callable[[], bool]], ...] = (
             (self.arrays, self._arrays_unchanged),
+            (self.numpy, lambda: all(numpys_own(x.get(name)) is value for x, name, value in self.numpy)),
             (self.large, lambda: all(x.shape == shape and x.dtype is dtype for x, shape, dtype in self.large)),
             (self.parts, lambda: all(_holds_besides(*row) for row in self.parts)),
             (self.slots, lambda: all(SlotLocation(slot, x).get() is value for slot, x, value in self.slots)),
@@ -140,6 +143,9 @@ class ClosureSnapshot:
                 yield CellLocation(cell), value
         for holder, name, value in self.names:
             if holder.get(name, MISSING) is not value:
+                yield self._place(holder, name), value
+        for holder, name, value in self.numpy:
+            if numpys_own(holder.get(name)) is not value:
                 yield self._place(holder, name), value
         for slot, thing, value in self.slots:
             if SlotLocation(slot, thing).get() is not value:

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.buffers import unwrap_tracked
 from ...arrays.closures import MISSING, CodeNames, Walk, content_of, is_library, names_in_code
 from ...arrays.node import Hooks
 from ...arrays.tensor import Tensor
@@ -28,6 +29,7 @@ from ...arrays.trees import registered_unflatten
 from ...arrays.value import Value
 from ...ops.replay.reach import GENERATORS
 from ...ops.replay.streams import STREAMS, stream_of
+from ...ops.user_calls import numpys_own
 from ...transforms.control.captures import checksum
 from .closure import ClosureSnapshot, iterator_position
 from .locations import SlotLocation
@@ -89,6 +91,7 @@ class _ClosureWalk(Walk):
 
     def contents_of(self, thing: Any) -> Iterable[Any]:
         self.room -= 1
+        thing = unwrap_tracked(thing)
         if isinstance(thing, Value):
             if type(thing) is Tensor and "grad" in self.wanted:
                 self.found.slots.append((_GRADIENT, thing, SlotLocation(_GRADIENT, thing).get()))
@@ -97,6 +100,8 @@ class _ClosureWalk(Walk):
             return self._array_contents(thing)
         if isinstance(thing, functools.partial):
             self.items_of(thing.keywords)  # the dict itself may change
+        if _is_sparse_matrix(thing):  # one of its classes is a dict whose keys are no items
+            return self._attributes_of(thing)
         return Walk.contents_of(self, thing)
 
     def _array_contents(self, array: Any) -> list[Any]:
@@ -109,8 +114,11 @@ class _ClosureWalk(Walk):
     def _watch_name(self, holder: Any, name: Any) -> list[Any]:
         """The value of a name, if it has one."""
         value = holder.get(name, MISSING)
-        self.found.names.append((holder, name, value))
         self.room -= 1
+        if (own := numpys_own(value)) is not None:
+            self.found.numpy.append((holder, name, own))
+            return [own]
+        self.found.names.append((holder, name, value))
         return [] if value is MISSING else [value]
 
     def items_of(self, container: Any) -> list[Any]:
@@ -192,8 +200,9 @@ class _ClosureWalk(Walk):
         own: dict[str, Any] = attributes if isinstance(attributes, dict) else {}
         wrapped = own.get("__wrapped__")
         if wrapped is not None or is_library(kind.__module__, python=False):
-            # a layer of ours: all of its settings and parameters
-            return [wrapped, *(self.items_of(own) if own is attributes and _is_tree(thing) else ())]
+            # a layer of ours: all of its settings and parameters; a sparse matrix of SciPy: its arrays
+            is_whole = own is attributes and (_is_tree(thing) or _is_sparse_matrix(thing))
+            return [wrapped, *(self.items_of(own) if is_whole else ())]
         # a mapping of the standard library holds its items in attributes that no code names
         whole = isinstance(thing, Mapping) and kind.__module__ in sys.stdlib_module_names
         # whether a layer trains, and its hooks, are read by code of ours, which is not walked
@@ -234,6 +243,11 @@ class _ClosureWalk(Walk):
                 if set_anew or name in own or any(name in vars(c) for c in kind.__mro__):
                     found += self._watch_name(known, name)
         return found
+
+
+def _is_sparse_matrix(x: Any) -> bool:
+    """Whether this is a sparse matrix of SciPy, whose arrays are attributes."""
+    return type(x).__module__.startswith("scipy.sparse._")
 
 
 def _is_tree(x: Any) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...arrays.backends import is_array
@@ -23,9 +23,11 @@ from ...arrays.trees import flatten, unflatten
 from ...arrays.value import Value
 from ...errors import GraphError, LeakError, PullbackError
 from ...program.constants import Constants
+from ...program.decisions import Decisions
 from ...program.ir import Program, Symbol
 from ...program.stage import stage
 from ...settings import PLAIN, modes, override_modes
+from ...transforms.control.paths import stage_paths
 from ...transforms.forward import Dual
 from ...transforms.vectorize import Batched
 from .closure import ClosureSnapshot
@@ -121,46 +123,101 @@ def _trace_once(
 ) -> tuple[TracedProgram, list[TracedState]]:
     # arrays that the snapshot watches are reread at each call, so they are not copied
     constants = Constants(seen.live)
-    restorers = [_make_restorer(state.place) for state in states]
     given = [spec for state in states for spec in state.specs]
-    left: list[list[Any]] = []
-    scopes: list[Scope] = []
+    paths: list[_Path] = []
 
-    def run(*symbols: Symbol) -> list[Any]:
-        scope = modes().staging.scope
-        scopes.append(scope)
-        scope.rebindings = []
-        at = len(specs)
-        # state that a former round found: symbols stand in its places
-        for state in states:
-            if state.specs:
-                _put_symbols(state.place, unflatten(state.given, symbols[at : at + len(state.specs)]))
-            at += len(state.specs)
-        outs = function(*symbols[: len(specs)])
-        for state in states:  # read now: the restorers put the old values back after the trace
-            leaves, state.structure = _flatten_or_wrap(_read_content(state.place))
-            state.count = len(leaves)
-            left.append([_unwrap_to_scope(x, scope, state.place) for x in leaves])
-        return [*outs, *(x for leaves in left for x in leaves)]
+    def trace_path(decisions: Decisions) -> Program:
+        if paths:
+            paths[-1].undo(seen)  # each path starts from what the first one found
+        paths.append(path := _Path())
+        run = functools.partial(_run_path, function, len(specs), states, path)
+        restorers = [_make_restorer(state.place) for state in states]
+        try:
+            here = modes()
+            plain = PLAIN._replace(autocast=here.autocast, rank=here.rank, locates=here.locates)
+            with override_modes(**plain._asdict()):
+                program = stage(run, *specs, *given, name="jit", constants=constants, lines=lines, decisions=decisions)
+            path.found, path.leaks = _collect_new_states(seen, path.scopes[0], states)
+            return program
+        except BaseException:  # also when f raises, nothing of the trace is left behind
+            for scope in path.scopes:
+                _collect_new_states(seen, scope, states)
+            raise
+        finally:
+            for restore in restorers:
+                restore()
 
-    try:
-        here = modes()
-        with override_modes(**PLAIN._replace(autocast=here.autocast, rank=here.rank, locates=here.locates)._asdict()):
-            program = stage(run, *specs, *given, name="jit", constants=constants, lines=lines)
-        found, leaks = _collect_new_states(seen, scopes[0], states)
-    except BaseException:  # also when f raises, nothing of the trace is left behind
-        for scope in scopes:
-            _collect_new_states(seen, scope, states)
-        raise
-    finally:
-        for restore in restorers:
-            restore()
-    if leaks:
+    program = stage_paths(trace_path, f"jit: {name}")
+    if any(path.leaks for path in paths):
         raise LeakError(
             f"jit: {name} adds a traced value to a list that outlives the call.\n"
             "  A compiled function runs no Python at later calls: return the value instead."
         )
-    return TracedProgram(program, states, constants), found
+    _check_paths_agree(paths, seen, name)
+    more = {state.place.key: state for path in paths for state in path.found}
+    return TracedProgram(program, states, constants), list(more.values())
+
+
+@dataclass(slots=True)
+class _Path:
+    """What one trace of a function left behind; there are several where Python branches on traced values."""
+
+    scopes: list[Scope] = field(default_factory=list)
+    found: list[TracedState] = field(default_factory=list)
+    #: What each state was set to: its structure.
+    structures: list[Any] = field(default_factory=list)
+    #: The places that were set to something that is not traced, with what that is.
+    changes: dict[Any, Any] | None = None
+    leaks: bool = False
+
+    def undo(self, seen: ClosureSnapshot) -> None:
+        """Put everything back to where it was before the path."""
+        self.changes = {}
+        for place, was in list(seen.changes()):
+            self.changes[place.key] = place.get()
+            place.put(was)
+
+
+def _run_path(
+    function: Callable[..., list[Any]], count: int, states: Sequence[TracedState], path: _Path, *symbols: Symbol
+) -> list[Any]:
+    """The function on symbols, with symbols in the places of its state; the results, and what is in these places."""
+    scope = modes().staging.scope
+    path.scopes.append(scope)
+    scope.rebindings = []
+    at = count
+    # state that a former round found: symbols stand in its places
+    for state in states:
+        if state.specs:
+            _put_symbols(state.place, unflatten(state.given, symbols[at : at + len(state.specs)]))
+        at += len(state.specs)
+    outs = list(function(*symbols[:count]))
+    for state in states:  # read now: the restorers put the old values back after the trace
+        leaves, state.structure = _flatten_or_wrap(_read_content(state.place))
+        state.count = len(leaves)
+        path.structures.append(state.structure)
+        outs += [_unwrap_to_scope(x, scope, state.place) for x in leaves]
+    return outs
+
+
+def _check_paths_agree(paths: Sequence[_Path], seen: ClosureSnapshot, name: str) -> None:
+    """Raise if what a function leaves behind in Python depends on a traced value: a compiled one cannot do that."""
+    if len(paths) == 1:
+        return
+    last = {place.key: place.get() for place, _ in seen.changes()}
+    for path in paths[:-1]:
+        changes = path.changes or {}
+        same = changes.keys() == last.keys() and all(_is_same_object(changes[key], last[key]) for key in last)
+        if not same or path.structures != paths[-1].structures:
+            raise GraphError(
+                f"jit: {name} sets attributes or variables to other things on the two ways of a Python branch on a "
+                "traced value.\n  A compiled function runs no Python at later calls: choose the value by pb.where, or "
+                "return it."
+            )
+
+
+def _is_same_object(x: Any, y: Any) -> bool:
+    return x is y or (type(x) is type(y) and repr(x) == repr(y))
 
 
 def _read_content(place: Location) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
@@ -9,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backends import namespace_on
-from ...arrays.call_site import attributed_to_caller
+from ...arrays.call_site import attributed_to_caller, format_line, user_line
 from ...arrays.size import Size
 from ...arrays.spec import Spec, make_spec, ones, spec_of, zeros
 from ...arrays.tensor import Tensor
 from ...arrays.views import as_tensor_view, as_view
-from ...errors import ArgumentError, ConversionError, DtypeError, IndexingError, ShapeError
-from ...settings import PLAIN, modes
+from ...errors import ArgumentError, ConversionError, DeterminismError, DtypeError, IndexingError, ShapeError
+from ...settings import PLAIN, is_deterministic, modes
 from .. import batching, statics
 from ..axes import normalize_axis
 from ..dispatch import apply, as_value, counts_as_number, ndim, shape
@@ -116,6 +117,11 @@ def _add_on_gpu(xp: Any, wanted: tuple[int, ...], x: Any, index: Any) -> Any:
     dtype = np.dtype("float32" if x.dtype.name == "float16" else CHANGED_AS.get(x.dtype.name, x.dtype))
     out = _add_in_order(xp, wanted, x.astype(dtype, copy=False), index) if dtype.kind == "f" else None
     if out is None:
+        if dtype.kind == "f" and is_deterministic():
+            raise DeterminismError(
+                f"getitem: the gradient of this index is added atomically on a GPU, in any order (to {wanted}).\n"
+                f"  at {format_line(*user_line(sys._getframe(1)))}\n  Compile it with pb.jit, which sorts."
+            )
         out = xp.zeros(wanted, dtype)
         xp.add.at(out, index, x.astype(dtype, copy=False))
     return out != 0 if x.dtype.kind == "b" else out.astype(x.dtype, copy=False)

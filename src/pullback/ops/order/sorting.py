@@ -17,7 +17,7 @@ from ..concrete import strip_derivatives
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
 from ..families import general
-from ..forms import Running
+from ..forms import Running, elsewhere
 from ..index import indexing
 from ..op_samples import normal_samples
 from ..placement import as_value_beside
@@ -259,8 +259,18 @@ def _search_samples(rng: Any) -> Any:
     ]
 
 
+def _count_before(x: Any, values: Any, side: str) -> Any:
+    """How many elements come before each value, where a NaN comes after all numbers."""
+    values = reshaping.expand_dims(values, -1)
+    is_before = (pointwise.less if side == "left" else pointwise.less_equal)(x, values)
+    seen = pointwise.isnan(values)
+    seen = pointwise.logical_and(seen, pointwise.logical_not(pointwise.isnan(x))) if side == "left" else seen
+    return reductions.sum(pointwise.logical_or(is_before, seen), axis=-1)
+
+
 _searchsorted = general(
     "searchsorted",
+    form=elsewhere(_count_before),
     statics={"side": statics.choice("left", "right")},
     value=lambda xp, x, values, side: xp.searchsorted(x, values, side=side),
     spec=_search_spec,

@@ -23,7 +23,7 @@ from ..dispatch import apply, as_value, ndim, shape
 from ..eager import function_at_depth
 from ..elementwise import pointwise
 from ..families import broadcast_shape, conjugate_if_complex, general, is_complex, linear
-from ..forms import Expand, Reduce
+from ..forms import Expand, Reduce, elsewhere
 from ..fusion import cast_whole
 from ..lazy import lazy_function
 from ..op import Op
@@ -332,6 +332,24 @@ def _prod_samples(rng: Any) -> Any:
     ]
 
 
+def _multiply_halves(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    """The first half of the factors times the second, again and again."""
+    spec = spec_of(x)
+    kept = [i for i in range(spec.ndim) if i not in axis]
+    count, shape_kept = math.prod(spec.shape[a] for a in axis), tuple(spec.shape[i] for i in kept)
+    moved = reshaping.permute_dims(reshaping.astype(x, sum_dtype(spec.dtype)), (*axis, *kept))
+    rows = reshaping.reshape(moved, (count, *shape_kept))
+    if not count:
+        rows, count = np.ones((1, *shape_kept), sum_dtype(spec.dtype)), 1
+    while count > 1:
+        half = count // 2
+        first, second, *rest = arrange.split(rows, [half, 2 * half][: 1 + count % 2])
+        product = pointwise.multiply(first, second)
+        rows = arrange.concat([product, *rest], axis=0) if rest else product
+        count -= half
+    return reshaping.reshape(rows, _folded_shape(spec, axis, keepdims))
+
+
 _prod = _reduction_op(
     "prod",
     value=lambda xp, x, axis, keepdims: xp.asarray(x).prod(axis=axis, keepdims=keepdims),
@@ -339,6 +357,7 @@ _prod = _reduction_op(
     pulls={"x": _pull_prod},
     push=_push_prod,
     samples=_prod_samples,
+    form=elsewhere(_multiply_halves),
     rearranges=True,
 )
 
@@ -572,10 +591,13 @@ def _position_function(name: str) -> Any:
         return make_spec(_folded_shape(x, (axis,), keepdims), np.dtype(np.intp), x.device)
 
     def stage(x: Any, axis: int, keepdims: bool) -> Any:
-        """The first position of the extreme, or of a NaN; where NumPy runs it, it needs no other ops."""
+        """Where NumPy runs it, it needs no other ops."""
         at = spec_of(x)
-        if at.device == "cpu" or at.dtype.kind == "c":
-            return None
+        return None if at.device == "cpu" or at.dtype.kind == "c" else find_first(x, axis, keepdims)
+
+    def find_first(x: Any, axis: int, keepdims: bool) -> Any:
+        """The first position of the extreme, or of a NaN."""
+        at = spec_of(x)
         extreme = (max if name == "argmax" else min)(x, axis=axis, keepdims=True)
         found = pointwise.logical_or(pointwise.equal(x, extreme), pointwise.not_equal(x, x))
         numbers = namespace_on(at.device).arange(at.shape[axis]).reshape(-1, *[1] * (at.ndim - 1 - axis))
@@ -586,7 +608,7 @@ def _position_function(name: str) -> Any:
         statics={"axis": statics.axis, "keepdims": statics.flag},
         value=value,
         spec=spec,
-        form=Expand(stage),
+        form=Expand(stage, find_first),
         samples=normal_samples([(3,), (2, 3)], axis=[0, 1], keepdims=[False, True]),
     )
 

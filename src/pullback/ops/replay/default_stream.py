@@ -15,7 +15,9 @@ from contextvars import ContextVar
 from threading import Lock
 from typing import NamedTuple
 
-from ...errors import RecomputeError
+from ...arrays.call_site import format_line, user_line
+from ...errors import DeterminismError, RecomputeError
+from ...settings import is_deterministic
 
 
 class State(NamedTuple):
@@ -27,6 +29,8 @@ class State(NamedTuple):
 
 _guard = Lock()
 _state: State | None = None
+#: The key from the operating system, if no seed was given.
+_unseeded: tuple[int, int] | None = None
 
 
 class Draws:
@@ -158,8 +162,15 @@ def _following_state(state: State) -> State:
 
 
 def _current_state() -> State:
-    global _state
+    global _state, _unseeded
     if _state is None:
         seed = os.urandom(8)
-        _state = State((int.from_bytes(seed[:4], "little"), int.from_bytes(seed[4:], "little")), 0)
+        _unseeded = int.from_bytes(seed[:4], "little"), int.from_bytes(seed[4:], "little")
+        _state = State(_unseeded, 0)
+    if _state.words == _unseeded and is_deterministic():
+        raise DeterminismError(
+            "random: the default generator has no seed, so its numbers differ from run to run.\n"
+            f"  drawn at {format_line(*user_line(sys._getframe(1)))}\n"
+            "  Call pb.random.seed(number) first, or pass a key."
+        )
     return _state

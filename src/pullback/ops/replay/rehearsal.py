@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from ...arrays.node import Handle
+from ...arrays.scope import forget_rebindings_since_now
 from ...arrays.tensor import Tensor
 from ...instrument import Instrument
 from ...settings import installed, override_modes
 from .default_stream import preview_draws
 from .reach import Reach
 from .snapshot import StateSnapshot
-from .streams import preserve_streams
+from .streams import Streams, preserve_streams
+
+
+class SideEffects(Instrument):
+    """Whether a run changes anything outside of itself, or draws from a stream."""
+
+    __slots__ = ("_objects", "_rebound", "seen")
+    sees_every_op = False
+
+    def __init__(self, objects: Sequence[Any]) -> None:
+        self.seen = False
+        self._rebound: list[weakref.ref[Tensor]] = []
+        self._objects = [(holder, dict(vars(holder))) for holder in objects]
+
+    def finish(self) -> None:
+        """The run is over: a tensor that it rebound and that is gone was its own."""
+        alive = any(reference() is not None for reference in self._rebound)
+        self.seen = self.seen or alive or any(_is_changed(vars(x), before) for x, before in self._objects)
+
+    def rebinds(self, tensor: Any) -> None:
+        self._rebound.append(weakref.ref(tensor))
+
+    def sets_attribute(self, holder: Any, name: str) -> None:
+        self.seen = True
+
+    def writes_gradient(self, tensor: Any) -> None:
+        self.seen = True
+
+    def registers_hook(self, handle: Any) -> None:
+        self.seen = True
 
 
 class UndoSideEffects(Instrument):
@@ -82,3 +113,20 @@ def dry_run(holders: Sequence[Any], leaves: Sequence[Any]) -> Iterator[None]:
     """Around a trial run of a function: nothing of it is kept, also not for a backward pass."""
     with override_modes(instruments=installed().isolate()), rehearse(holders, leaves):
         yield
+
+
+@contextmanager
+def watched_dry_run(holders: Sequence[Any], leaves: Sequence[Any]) -> Iterator[SideEffects]:
+    """A trial run that tells, when it is over, whether it did more than compute."""
+    reach = Reach(holders, leaves)
+    effects, streams = SideEffects(reach.objects), Streams(reach.generators, leaves)
+    forget = forget_rebindings_since_now()
+    with dry_run(holders, leaves), streams.record(), override_modes(instruments=installed().push(effects)):
+        yield effects
+        forget()  # what is undone is none of the transforms around
+        effects.finish()
+    effects.seen = effects.seen or streams.were_used
+
+
+def _is_changed(now: dict[str, Any], before: dict[str, Any]) -> bool:
+    return now.keys() != before.keys() or any(now[name] is not before[name] for name in now)

@@ -60,6 +60,11 @@ class Streams:
             drawn = [(stream, state) for stream, state in pairs if not is_same_state(state, stream.get())]
             self._found, self._states = [stream for stream, _ in drawn], [state for _, state in drawn]
 
+    @property
+    def were_used(self) -> bool:
+        """Whether the run that was recorded drew anything."""
+        return bool(self._found or self._draws.count)
+
     def replay(self) -> AbstractContextManager[Any]:
         """Replay our own stream from the first run, in the context of the second."""
         return use_draws(self._draws)

@@ -16,7 +16,7 @@ from ...arrays.size import is_same_shape
 from ...arrays.spec import FLOAT8_CODES, Spec, derivative_dtype, is_half, make_spec, spec_of
 from ...arrays.tensor import Tensor, alias, tensor
 from ...arrays.value import Value
-from ...errors import ArgumentError, ArgumentTypeError, DeviceError, ShapeError
+from ...errors import ArgumentError, ArgumentTypeError, DeviceError, DtypeError, ShapeError
 from ...settings import modes
 from .. import batching, statics
 from ..axes import as_shape, axes_tuple, normalize_axes, resolve_shape
@@ -39,6 +39,10 @@ astype_op = linear(
     push=lambda *call: _push_cast(*call),
     form=Cast(),
 )
+
+
+#: What a tensor does not hold: in an array of objects a derivative would be lost unnoticed.
+_NO_NUMBERS = frozenset((np.object_, np.void, np.bytes_, np.str_, np.datetime64, np.timedelta64))
 
 
 def _astype_value(x: Any, dtype: Any) -> Any:
@@ -71,6 +75,11 @@ def astype(x: Any, dtype: Any, /) -> Any:
     wanted = as_dtype(dtype)
     if spec_of(x).dtype == wanted and spec_of(x).weak is None:
         return pass_through(x)
+    if isinstance(x, Value) and wanted.type in _NO_NUMBERS:
+        raise DtypeError(
+            f"astype: tensors hold numbers and booleans, got dtype {wanted}.\n"
+            "  In place of an array of objects, list(x) holds the values of an axis."
+        )
     return apply(astype_op, x, dtype=wanted)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.call_site import attributed_to_caller
-from ...arrays.spec import Spec, make_spec, spec_of
+from ...arrays.spec import Spec, make_spec, spec_of, zeros
 from ...errors import ArgumentError, ShapeError
 from .. import statics
 from ..axes import as_integer, as_shape, axes_tuple, normalize_axis
@@ -69,16 +69,20 @@ def _overlap_value(xp: Any, y: Any, axis: int, length: int, step: int, dilation:
 def _stage_overlap(y: Any, axis: int, length: int, step: int, dilation: int) -> Any:
     """The same as a sum of what each element of a window is transposed to; None where there are many."""
     count, size = shape(y)[axis], shape(y)[-1]
-    if not 0 < size <= _MOST_STAGED or not count:
-        return None
+    return _add_elements(y, axis, length, step, dilation) if 0 < size <= _MOST_STAGED and count else None
+
+
+def _add_elements(y: Any, axis: int, length: int, step: int, dilation: int) -> Any:
+    count, size = shape(y)[axis], shape(y)[-1]
     wanted = (*shape(y)[:axis], length, *shape(y)[axis + 1 : -1])
-    total, index = None, [slice(None)] * len(wanted)
-    for k in range(size):
+    total: Any = None
+    index = [slice(None)] * len(wanted)
+    for k in range(size if count else 0):
         start = k * dilation
         index[axis] = slice(start, start + (count - 1) * step + 1, step)
         term = indexing.scatter(indexing.getitem(y, (..., k)), tuple(index), wanted)
         total = term if total is None else total + term
-    return total
+    return zeros(make_spec(wanted, spec_of(y).dtype)) if total is None else total
 
 
 _CASES = (
@@ -134,7 +138,7 @@ _overlap: Op = linear(
     transpose=_pull_overlap,
     samples=_overlap_samples,
     sums=True,
-    form=Expand(_stage_overlap),
+    form=Expand(_stage_overlap, _add_elements),
 )
 
 

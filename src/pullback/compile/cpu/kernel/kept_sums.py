@@ -8,11 +8,11 @@ from __future__ import annotations
 from ...loop_ir import Kernel, Store
 from ...schedule.domain import Domain
 from ...varying import Varying
+from ...vocabulary import fold_identity
 from ..builder.ir_builder import IRBuilder
 from ..builder.vector_types import IRValue, llvm_type
 from .access import ElementRef
 from .line_values import LineValues
-from .row_folds import identity
 
 #: The most vectors of a row whose folds are kept.
 _VECTORS = 4
@@ -47,7 +47,7 @@ class KeptSums:
         builder = text.builder(domain.lanes)
         for store in self.stores:
             dtype = store.buffer.dtype
-            start = builder.number(identity(store.word, dtype), dtype)
+            start = builder.number(fold_identity(store.word, dtype), dtype)
             for at in range(0, domain.length, domain.lanes):
                 self.slots[id(store), str(at)] = text.slot(llvm_type(dtype, domain.lanes), start.name)
 

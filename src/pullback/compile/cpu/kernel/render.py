@@ -13,13 +13,12 @@ from ...schedule.domain import Domain
 from ...schedule.row_plan import count_phases, plan_rows
 from ...target import Limits
 from ...varying import identities
-from ...vocabulary import value_dtype
+from ...vocabulary import fold_identity, value_dtype
 from ..builder.function_text import FunctionText
 from ..program.parallel_call import render_block
 from .access import BufferAccess, ElementRef
 from .kept_sums import KeptSums, find_kept_stores
 from .line_values import LineValues
-from .row_folds import identity
 from .row_loop import RowPhase, RowWriter, emit_store_of
 from .row_scratch import RowScratch
 
@@ -189,7 +188,7 @@ class _Renderer:
         # only along axes on which the place depends: each place is filled once
         loops = [self.values.open_group(i) for i, _ in walked]
         builder = self.text.builder(1)
-        value = builder.number(identity(store.word, store.buffer.dtype), store.buffer.dtype)
+        value = builder.number(fold_identity(store.word, store.buffer.dtype), store.buffer.dtype)
         place = ElementRef(store.buffer, [s for _, s in walked], store.offset, list(self.text.counters))
         self.access.store(builder, value, place, None)
         for loop in reversed(loops):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...loop_ir import KernelLine
-from ...vocabulary import IDENTITY
+from ...vocabulary import fold_identity
 from ..builder.function_text import FunctionText
 from ..builder.half_types import pair_mask
 from ..builder.ir_builder import IRBuilder
@@ -29,7 +29,7 @@ class RowFold:
         self.slots: list[str] = []
 
     def begin(self, text: FunctionText, lanes: int, times: int) -> None:
-        start = text.builder(lanes).number(identity(self.word, self.dtype), self.dtype)
+        start = text.builder(lanes).number(fold_identity(self.word, self.dtype), self.dtype)
         kind = llvm_type(self.dtype, lanes)
         self.slots += [text.slot(kind, start.name) for _ in range(times)]
 
@@ -41,7 +41,7 @@ class RowFold:
         if mask is not None:
             mask = pair_mask(builder, mask)
             # lanes outside of the row must not change the result
-            nothing = builder.number(identity(self.word, self.dtype), self.dtype)
+            nothing = builder.number(fold_identity(self.word, self.dtype), self.dtype)
             truth = llvm_type(BOOL, builder.lanes)
             value = builder.assign_value(
                 f"select {truth} {mask}, {kind} {value.name}, {kind} {nothing.name}", self.dtype
@@ -74,11 +74,3 @@ def _reduce_lanes(builder: IRBuilder, x: IRValue, word: str) -> IRValue:
         return builder.call(full, x.dtype, x, lanes=1)
     start = IRValue("-0.0" if name == "fadd" else "1.0", x.dtype)
     return builder.call(full, x.dtype, start, x, lanes=1, flags="reassoc")
-
-
-def identity(word: str, dtype: np.dtype[Any]) -> Any:
-    """The identity of a fold in a dtype."""
-    number = IDENTITY[word]
-    if dtype.kind in "iu" and not np.isfinite(number):
-        return np.iinfo(dtype).min if number < 0 else np.iinfo(dtype).max
-    return number

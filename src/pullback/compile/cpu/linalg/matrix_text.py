@@ -20,6 +20,8 @@ from ..runtime.lapack import find_lapack, function_name
 
 #: Pieces of scratch memory start at a multiple of so many bytes.
 _ALIGNMENT = 64
+#: The factor and the step of Knuth's generator of 64-bit integers.
+_LCG_FACTOR, _LCG_STEP = 6364136223846793005, 1442695040888963407
 #: The names under which LAPACK's functions are linked start with this.
 LAPACK_PREFIX = "pb_lapack_"
 
@@ -164,6 +166,18 @@ class RoutineText:
         with self.loop(m.rows) as i, self.loop(m.columns) as j:
             same = self.one.assign(f"icmp eq i64 {i}, {j}")
             self.store(self.choose(same, self.number(1.0), self.number(0.0)), m, i, j)
+
+    def fill_random(self, m: MatrixRef) -> None:
+        """The same numbers between -1 and 1 each time, by a linear congruential generator."""
+        state = self.text.slot("i64", str(m.rows))
+        with self.loop(m.columns) as j, self.loop(m.rows) as i:
+            grown = self.one.assign(f"mul i64 {self.one.assign(f'load i64, ptr {state}')}, {_LCG_FACTOR}")
+            drawn = self.one.assign(f"add i64 {grown}, {_LCG_STEP}")
+            self.one.emit(f"store i64 {drawn}, ptr {state}")
+            upper = self.one.assign(f"ashr i64 {drawn}, 32")
+            kind = llvm_element_type(self.dtype)
+            number = self.one.assign_value(f"sitofp i64 {upper} to {kind}", self.dtype)
+            self.store(self.one.multiply(number, self.number(2.0**-31)), m, i, j)
 
     def number(self, value: float) -> IRValue:
         return self.one.number(value, self.dtype)

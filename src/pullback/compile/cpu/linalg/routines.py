@@ -22,6 +22,8 @@ from .unrolled import Stack, Unrolled, is_unrolled, solve_with_inverse
 
 #: Matrices of a larger condition may be singular to working precision.
 MAX_CONDITION = 1e10
+#: Random vectors that an inverse is probed with.
+_PROBES = 3
 Emit = Callable[[RoutineText, Sequence[MatrixRef], Sequence[MatrixRef]], None]
 
 
@@ -65,18 +67,21 @@ def emit_lift(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRe
 
 
 def emit_guarded_solve(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:
-    """The solution for one right side where the matrix is regular by a wide margin; else NumPy decides."""
+    """The solution for one right side where the matrix is regular by a wide margin; else NumPy decides. A small matrix
+    is inverted to tell; of others the inverse is only probed, which shows its size but for a factor of some sqrt(n).
+    """
     (a, b), (out,) = args, outs
     n = a.rows
-    found = t.take_columns(n, n + 1)
-    inverse = replace(found, pointer=t.address(found, 0, 1), columns=n)
-    if is_unrolled("inverse", [(n, n)], 1):
+    is_inverted = is_unrolled("inverse", [(n, n)], 1)
+    found = t.take_columns(n, 1 + (n if is_inverted else _PROBES))
+    inverse = replace(found, pointer=t.address(found, 0, 1), columns=found.columns - 1)
+    if is_inverted:
         u = Unrolled(t, 1)
         solve_with_inverse(u, Stack(a, 0), Stack(b, 0), Stack(found, 0))
         u.finish()
     else:
         t.copy(b, replace(found, columns=1))
-        t.fill_identity(inverse)
+        t.fill_random(inverse)
         lapack.solve_in_place(t, a, found)
     t.copy(replace(found, columns=1), out)
     reach = t.one.multiply(_largest_row_sum(t, a), _largest_row_sum(t, inverse))

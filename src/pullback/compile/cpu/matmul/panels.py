@@ -36,19 +36,27 @@ DEEPEST = 1024
 _TILES = {64: (8, 2), 32: (6, 2)}
 
 
-def is_tiled(step: Product, vector_bytes: int) -> bool:
-    """Whether the product is tiled: it has enough rows to reuse what is loaded, whole vectors of columns, and matrices
-    that stay in a cache.
+def can_be_tiled(step: Product, vector_bytes: int) -> bool:
+    """Whether there are tiles for the product: it has enough rows to reuse what is loaded, and whole vectors of
+    columns, which lie in order or can be transposed.
     """
+    rows, columns = step.out.shape[-2:]
+    depth, size = step.left.shape[-1], step.out.buffer.dtype.itemsize
+    if vector_bytes not in _TILES or rows < 4 or columns * size < vector_bytes:
+        return False
+    in_order = step.right.strides[-1] == 1
+    return in_order or (depth <= DEEPEST and (step.right.strides[-2] == 1 or depth <= 1))
+
+
+def is_tiled(step: Product, vector_bytes: int) -> bool:
+    """Whether the product is tiled: its matrices stay in a cache, else the BLAS is quicker."""
+    if not can_be_tiled(step, vector_bytes):
+        return False
     rows, columns = step.out.shape[-2:]
     depth = step.left.shape[-1]
     size, strided = step.out.buffer.dtype.itemsize, step.right.strides[-1] != 1
-    if vector_bytes not in _TILES or rows < 4 or columns * size < vector_bytes:
-        return False
-    if strided and step.right.strides[-2] != 1 and depth > 1:
-        return False
     if strided:
-        near = depth * columns * size <= RIGHT_BYTES and rows >= 16 and depth <= DEEPEST
+        near = depth * columns * size <= RIGHT_BYTES and rows >= 16
     else:
         near = depth * columns * size < PLAIN_RIGHT_BYTES
         near &= step.right.strides[-2] * size % PAGE != 0 or depth <= PANEL_ROWS_OF_PAGES

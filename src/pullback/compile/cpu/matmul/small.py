@@ -1,4 +1,6 @@
-"""Small matrix product in, one LLVM function of plain loops out: calling the BLAS would cost more."""
+"""Matrix product in, one LLVM function of plain loops out: for a small one calling the BLAS would cost more, and code
+that runs without NumPy has no BLAS to call.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,16 @@ PRODUCT_HEAD = "define internal void @NAME(ptr noalias %out, ptr noalias %left, 
 
 def is_small(step: Product) -> bool:
     """Whether the product is small and its operands' strides let vectors be loaded."""
-    columns, depth = step.out.shape[-1], step.left.shape[-1]
-    along_columns = step.right.strides[-1] == 1 or columns == 1
-    along_depth = (step.right.strides[-2] == 1 or depth == 1) and (step.left.strides[-1] == 1 or depth == 1)
-    return step.out.size * depth <= MAX_MULTIPLICATIONS and (along_columns or along_depth)
+    return step.out.size * step.left.shape[-1] <= MAX_MULTIPLICATIONS and (_along_columns(step) or _along_depth(step))
+
+
+def _along_columns(step: Product) -> bool:
+    return step.right.strides[-1] == 1 or step.out.shape[-1] == 1
+
+
+def _along_depth(step: Product) -> bool:
+    depth = step.left.shape[-1]
+    return (step.right.strides[-2] == 1 or depth == 1) and (step.left.strides[-1] == 1 or depth == 1)
 
 
 def render_small_product(step: Product, vector_bytes: int, declared: set[str]) -> str:
@@ -35,14 +43,19 @@ class _SmallProductWriter:
         self.step = step
         self.dtype = step.out.buffer.dtype
         self.text = FunctionText(vector_bytes, declared)
-        self.full = vector_bytes // self.dtype.itemsize
+        #: Whether loops go over what is otherwise written out.
+        self.is_long = not is_small(step)
+        in_columns, in_depth = _along_columns(step), _along_depth(step)
+        # a long sum for one column is quicker along the depth
+        self.by_columns = not in_depth or (in_columns and not (self.is_long and step.out.shape[-1] == 1))
+        # where neither lies in order, elements are loaded one by one
+        self.full = vector_bytes // self.dtype.itemsize if in_columns or in_depth else 1
         #: The strides of each matrix along its rows and columns.
         self.strides = {"%out": step.out.strides, "%left": step.left.strides, "%right": step.right.strides}
 
     def render(self) -> str:
-        rows, columns = self.step.out.shape[-2:]
-        row = self.text.open(rows)
-        if self.step.right.strides[-1] == 1 or columns == 1:
+        row = self.text.open(self.step.out.shape[-2])
+        if self.by_columns:
             self._write_along_columns()
         else:
             self._write_along_depth()
@@ -94,10 +107,23 @@ class _SmallProductWriter:
         if isinstance(columns, Varying):
             self._write_varying_columns(int(columns), lanes)
             return
+        start = self._write_whole_blocks(columns, lanes) if self.is_long else 0
         # the last vector of a row may be partial
-        blocks: list[tuple[str, Number]] = [(str(j), min(lanes, columns - j)) for j in range(0, columns, lanes)]
+        blocks: list[tuple[str, Number]] = [(str(j), min(lanes, columns - j)) for j in range(start, columns, lanes)]
         for first in range(0, len(blocks), _UNROLL):
             self._write_block(blocks[first : first + _UNROLL], lanes)
+
+    def _write_whole_blocks(self, columns: int, lanes: int) -> int:
+        """A loop over blocks of whole vectors; the columns that it wrote."""
+        wide = lanes * _UNROLL
+        end = columns - columns % wide
+        if end:
+            loop = self.text.open(end, wide)
+            builder, first = self._builder(1), self.text.counters[-1]
+            starts = [builder.assign(f"add nuw nsw i64 {first}, {i * lanes}") for i in range(_UNROLL)]
+            self._write_block([(start, lanes) for start in starts], lanes)
+            self.text.close(loop)
+        return end
 
     def _write_varying_columns(self, columns: int, lanes: int) -> None:
         """The same vector by vector, for as many columns as there are when the code runs."""
@@ -139,6 +165,8 @@ class _SmallProductWriter:
         total = builder.number(0.0, self.dtype)
         if isinstance(depth, Varying):
             total = self._sum_varying_depth(builder, int(depth))
+        elif self.is_long:
+            total = self._sum_long_depth(builder, depth)
         else:
             for k in range(0, depth, lanes):
                 total = self._add_products(builder, str(k), min(lanes, depth - k), total)
@@ -154,6 +182,20 @@ class _SmallProductWriter:
         a = self._load(builder, self._address(builder, "%left", row, k), used)
         b = self._load(builder, self._address(builder, "%right", k, column), used, missing)
         return builder.fma(a, b, total)
+
+    def _sum_long_depth(self, builder: IRBuilder, depth: int) -> IRValue:
+        """The same sum in a loop over the vectors along the depth."""
+        lanes, kind = builder.lanes, llvm_type(self.dtype, builder.lanes)
+        slot = self.text.slot(kind, builder.number(0.0, self.dtype).name)
+        end = depth - depth % lanes
+        if end:
+            loop = self.text.open(end, lanes)
+            so_far = builder.assign_value(f"load {kind}, ptr {slot}", self.dtype)
+            total = self._add_products(builder, self.text.counters[-1], lanes, so_far)
+            builder.emit(f"store {kind} {total.name}, ptr {slot}")
+            self.text.close(loop)
+        total = builder.assign_value(f"load {kind}, ptr {slot}", self.dtype)
+        return self._add_products(builder, str(end), depth - end, total) if end < depth else total
 
     def _sum_varying_depth(self, builder: IRBuilder, depth: int) -> IRValue:
         """The same sum for a depth that is known when the code runs. Lanes that code for this very depth would not

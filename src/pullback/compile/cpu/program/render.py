@@ -22,7 +22,7 @@ from ..linalg.routines import render_routine
 from ..math.functions import FUNCTIONS  # noqa: F401  # registers the mathematics with IRBuilder
 from ..matmul.bfloat16 import multiplies_pairs, render_pairs
 from ..matmul.gemm import BlasConstants, emit_batch, emit_one_product, render_batch
-from ..matmul.panels import is_paneled, render_panels
+from ..matmul.panels import can_be_tiled, is_paneled, render_panels
 from ..matmul.small import is_small, render_small_product
 from ..window.routine import ROUTINE, plan_constant, plan_of_step, render_window_routine
 from .control_flow import emit_control_flow
@@ -46,6 +46,8 @@ class RenderedProgram:
     hosts: tuple[tuple[Host, Any], ...] = ()
 
 
+#: The bits of the status word: an index was out of range; a routine could not finish, and nothing else took over.
+OUT_OF_RANGE, UNFINISHED = 1, 2
 #: The most steps of one function.
 MAX_STEPS_PER_FUNCTION = 48
 #: What fast arithmetic allows: reassociation, contraction, reciprocals for divisions. NaN and infinity are kept.
@@ -193,7 +195,12 @@ class ProgramWriter:
         self.builder.emit(f"call void @{name}({', '.join('ptr ' + p for p in pointers)})")
         found = self.builder.assign(f"load i32, ptr {failed}")
         tag = self.text.begin_if(self.builder.assign(f"icmp ne i32 {found}, 0"))
-        self._emit_callback(step)
+        if self.limits.is_freestanding:
+            before = self.builder.assign(f"load i32, ptr {self.status()}")
+            after = self.builder.assign(f"or i32 {before}, {UNFINISHED}")
+            self.builder.emit(f"store i32 {after}, ptr {self.status()}")
+        else:
+            self._emit_callback(step)
         self.text.end_if(tag)
 
     def _emit_callback(self, step: Host) -> None:
@@ -289,11 +296,14 @@ class ProgramWriter:
         """The function of a product that is not left to the BLAS."""
         if multiplies_pairs(step):
             return self._name_function(render_pairs(step, self.declared, self._name_function), "product")
-        if is_paneled(step, self.limits.vector_bytes):
+        without_blas = self.limits.is_freestanding and not is_small(step)
+        if is_paneled(step, self.limits.vector_bytes) or (
+            without_blas and can_be_tiled(step, self.limits.vector_bytes)
+        ):
             return self._name_function(
                 render_panels(step, self.limits.vector_bytes, self.declared, self._name_function), "product"
             )
-        if is_small(step):
+        if is_small(step) or without_blas:
             return self._name_function(render_small_product(step, self.limits.vector_bytes, self.declared), "product")
         return None
 

@@ -95,14 +95,14 @@ def add_symbol(name: str, address: int) -> None:
 
 
 @functools.cache
-def _processor() -> tuple[str, str]:
+def native_processor() -> tuple[str, str]:
     """LLVM's name of this processor and its features; to ask for them takes as long as to make a machine of them."""
     llvm = _initialized_llvm()
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
 def _target_machine(llvm: Any, level: int | None = None) -> Any:
-    name, features = _processor()
+    name, features = native_processor()
     opt = EFFORT[1] if level is None else level
     return llvm.Target.from_default_triple().create_target_machine(cpu=name, features=features, opt=opt)
 
@@ -157,7 +157,7 @@ def code_environment() -> tuple[str, ...]:
     package = sys.modules[__name__.partition(".")[0]]
     versions = (package.__version__, sys.modules["llvmlite"].__version__, llvm.llvm_version_info, np.__version__)
     abi = (sys.implementation.cache_tag, sysconfig.get_config_var("SOABI"), machine.triple)
-    return repr(versions), repr(abi), repr(_processor())
+    return repr(versions), repr(abi), repr(native_processor())
 
 
 def compile_object(text: str, effort: Any = None) -> bytes:
@@ -173,9 +173,23 @@ def compile_assembly(text: str) -> str:
     return str(machine.emit_assembly(module))
 
 
-def _optimize(text: str, effort: tuple[tuple[str, ...], int]) -> tuple[Any, Any]:
+def make_export_machine(name: str, features: str) -> Any:
+    """The machine for code that another process loads, anywhere in its memory: a processor by LLVM's name."""
+    target = _initialized_llvm().Target.from_default_triple()
+    return target.create_target_machine(cpu=name, features=features, opt=EFFORT[1], reloc="pic", codemodel="default")
+
+
+def optimize_modules(texts: Sequence[str], machine: Any) -> Any:
+    """Several texts, whose internal names may be equal, as one optimized module."""
+    first, *others = [_optimize(text, EFFORT, machine)[1] for text in texts]
+    for module in others:
+        first.link_in(module)
+    return first
+
+
+def _optimize(text: str, effort: tuple[tuple[str, ...], int], machine: Any = None) -> tuple[Any, Any]:
     llvm = _initialized_llvm()
-    machine = _target_machine(llvm, effort[1])
+    machine = machine or _target_machine(llvm, effort[1])
     try:
         module = llvm.parse_assembly(text)
         module.verify()

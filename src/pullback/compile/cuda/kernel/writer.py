@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from ...loop_ir import Buffer, KernelLine, Store
-from ...vocabulary import half_dtype, is_narrow, value_dtype
+from ...vocabulary import fold_identity, half_dtype, is_narrow, value_dtype
 from ..launch_plan import new_status
-from ..words import CudaValue, CudaWords, c_type, identity_number, number_text
+from ..words import CudaValue, CudaWords, c_type, number_text
 from .grid import Access, Grid, shares_memory
 
 #: Coordinates by group: the text of each.
@@ -222,7 +222,7 @@ def accumulator_type(x: Store | KernelLine) -> str:
 def start_text(x: Store | KernelLine) -> str:
     """What a fold starts from."""
     dtype = fold_dtype(x)
-    return number_text(identity_number(x.word, dtype), dtype)
+    return number_text(fold_identity(x.word, dtype), dtype)
 
 
 def fold_word(x: Store | KernelLine) -> str:

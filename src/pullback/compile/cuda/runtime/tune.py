@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ....settings import is_deterministic
 from ... import cache
 from ...loop_ir import Buffer
 from ..launch_plan import Choice, Launch, LaunchPlan, LibraryProduct
@@ -51,7 +52,7 @@ class Tuner:
                 self.choose(action)
 
     def _decide(self, choice: Choice) -> int:
-        if os.environ.get(TUNING, "1") in ("", "0"):
+        if os.environ.get(TUNING, "1") in ("", "0") or is_deterministic():
             return choose_by_rule(choice)
         key = cache.key_of("choice", self._runner.driver.machine, *(self._describe(way) for way in choice.ways))
         known = cache.fetch(key)
