@@ -303,9 +303,11 @@ def test_the_right_kernel_is_legal():
     check_legality([kernel])
 
 
-def run_script(text):
+def run_script(text, *arguments):
     env = dict(os.environ, OPENBLAS_NUM_THREADS="1")
-    return subprocess.run([sys.executable, "-c", text], env=env, capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        [sys.executable, "-c", text, *arguments], env=env, capture_output=True, text=True, timeout=300
+    )
 
 
 FORK = """
@@ -354,6 +356,61 @@ assert np.array_equal(pb.grad(pb.jit(lambda x: pb.sum(x**2)))(x), [2, 2, 2])
 
 def test_a_first_call_with_an_array_from_another_process():
     done = run_script(UNPICKLED)
+    assert done.returncode == 0, done.stderr
+
+
+HALF_IMPORTED = """
+import importlib, importlib.abc, importlib.machinery, sys, threading
+import numpy as np, pullback as pb
+reached, go_on = threading.Event(), threading.Event()
+class Slow(importlib.abc.MetaPathFinder):
+    # the module stands in sys.modules, and nothing is in it yet
+    def find_spec(self, name, path, target=None):
+        if name != NAME:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        execute = spec.loader.exec_module
+        def wait(module):
+            reached.set()
+            assert go_on.wait(60)
+            execute(module)
+        spec.loader.exec_module = wait
+        return spec
+NAME = sys.argv[1]
+for name in [name for name in sys.modules if name.startswith(NAME)]:
+    del sys.modules[name]
+sys.meta_path.insert(0, Slow())
+thread = threading.Thread(target=importlib.import_module, args=(NAME,))
+thread.start()
+assert reached.wait(60)
+slope = lambda x: np.sum(np.array([x[0], x[1]]) ** 2)
+assert pb.grad(slope)(np.ones(2)).tolist() == [2, 2]
+go_on.set()
+thread.join()
+sys.meta_path.pop(0)
+CALL
+"""
+CALLS = {
+    "numpy.polynomial.legendre": """
+from numpy.polynomial.legendre import legval
+assert pb.grad(lambda x: legval(x, [0.0, 1.0, 1.0]))(0.5) == 2.5
+""",
+    "scipy.linalg": """
+import scipy.linalg
+assert pb.grad(lambda x: np.sum(scipy.linalg.solve(np.eye(2) * x, np.ones(2))))(2.0) == -0.5
+""",
+    "scipy.stats": """
+import scipy.stats
+assert abs(pb.grad(lambda x: scipy.stats.norm.logpdf(x))(2.0) + 2.0) < 1e-12
+""",
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_while_another_thread_imports(name):
+    """In CI a module that stood in sys.modules and was not run yet was read once."""
+    script = HALF_IMPORTED.replace("CALL", CALLS[name])
+    done = run_script(script, name)
     assert done.returncode == 0, done.stderr
 
 

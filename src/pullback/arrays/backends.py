@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import ConversionError, DeviceError, DtypeError, GraphError
 from .buffers import Buffer
 from .dlpack import import_array, is_exporter
+from .imported import imported_module
 from .size import Size
 
 _PROCESS = os.getpid()
@@ -36,19 +37,19 @@ passes = _Passes()
 
 
 def _is_cupy(x: Any) -> bool:
-    cupy = sys.modules.get("cupy")  # no CuPy array exists before CuPy is imported
+    cupy = imported_module("cupy")
     return cupy is not None and isinstance(x, cupy.ndarray)
 
 
 def is_device_array(x: Any) -> bool:
     """Whether x is an array of CuPy's own class."""
-    cupy = sys.modules.get("cupy")
+    cupy = imported_module("cupy")
     return cupy is not None and type(x) is cupy.ndarray
 
 
 def array_class_of_gpus() -> type | None:
     """The class of arrays on GPUs, if there can be any yet."""
-    cupy = sys.modules.get("cupy")
+    cupy = imported_module("cupy")
     return None if cupy is None else cupy.ndarray
 
 
@@ -59,7 +60,8 @@ def is_array(x: Any) -> bool:
 
 def is_array_type(kind: type) -> bool:
     """Whether this is the class of NumPy's or CuPy's arrays."""
-    return kind is np.ndarray or ("cupy" in sys.modules and issubclass(kind, sys.modules["cupy"].ndarray))
+    cupy = None if kind is np.ndarray else array_class_of_gpus()
+    return kind is np.ndarray or (cupy is not None and issubclass(kind, cupy))
 
 
 def device_of(x: Any) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from ..errors import DeviceError
 from .backends import current_gpu, device_count
+from .imported import imported_module
 
 
 class Device(str):
@@ -60,7 +60,7 @@ def _name_of(device: Any) -> str:
     """The name of a device; those of other libraries have a type and an index, or a number as CuPy's."""
     if isinstance(device, str):
         return device
-    cupy = sys.modules.get("cupy")
+    cupy = imported_module("cupy")
     if cupy is not None and isinstance(device, cupy.cuda.Device):
         return f"cuda:{device.id}"
     kind, index = getattr(device, "type", None), getattr(device, "index", None)

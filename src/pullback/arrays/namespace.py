@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from ..errors import ArgumentError
 from . import dtypes
 from .devices import normalize_device
+from .imported import imported_module
 
 #: The versions of the array API standard that a caller may request; this package follows the last one.
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
@@ -58,7 +58,7 @@ class NamespaceInfo:
 
     def devices(self) -> tuple[str, ...]:
         """The devices that can be used now: GPUs once CuPy is imported."""
-        cupy = sys.modules.get("cupy")
+        cupy = imported_module("cupy")
         count = cupy.cuda.runtime.getDeviceCount() if cupy is not None and cupy.is_available() else 0
         return ("cpu", *(f"cuda:{i}" for i in range(count)))
 

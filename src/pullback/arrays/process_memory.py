@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable
 from typing import BinaryIO
 
+from .imported import imported_module
+
 try:
     import resource
 except ImportError:  # Windows
@@ -51,7 +53,7 @@ def release() -> bool:
     >>> pb.memory.release() in (True, False)
     True
     """
-    cupy = sys.modules.get("cupy")
+    cupy = imported_module("cupy")
     if cupy is not None and cupy.is_available():
         cupy.get_default_memory_pool().free_all_blocks()
     trim = _find_malloc_trim()

@@ -25,6 +25,7 @@ import numpy as np
 from ..arrays.buffers import Buffer, Run, current_run
 from ..arrays.call_site import is_library_code, known_files
 from ..arrays.closures import content_of, is_library, names_in_code
+from ..arrays.imported import imported_module
 from ..arrays.tensor import Tensor
 from ..arrays.trees import map_tree
 from ..arrays.value import Value
@@ -137,7 +138,7 @@ def _replace_methods(kind: type, methods: dict[str, Any]) -> None:
 class _State:
     """How many calls run, and which namespaces are changed meanwhile."""
 
-    lock = threading.Lock()
+    lock = threading.RLock()
     running = 0
     changed: tuple[_Namespace, ...] = ()
     modules = 0
@@ -251,12 +252,14 @@ def _prepare() -> None:
     _replace_methods(np.vectorize, {"__call__": of_elements})
 
 
-def _prepare_scipy() -> None:
-    """The rules for modules of SciPy, and of NumPy's polynomials, that were imported since."""
+def _prepare_scipy() -> bool:
+    """The rules for modules of SciPy, and of NumPy's polynomials, that were imported since; whether other threads are
+    done with importing such modules.
+    """
     functions, series = load_module("protocol.scipy_functions"), load_module("protocol.series")
     for name, rules in functions.RULES.items():
-        module = sys.modules.get(name)
-        if module is None or name in _prepared:
+        module = None if name in _prepared else imported_module(name)
+        if module is None:
             continue
         _prepared.add(name)
         pairs = [(key, getattr(module, key, None), rule) for key, rule in rules.items()]
@@ -267,19 +270,23 @@ def _prepare_scipy() -> None:
                 changes[key] = x, functions.refusal_for(f"{name}.{key}", x, instead)
         _register(changes)
         _libraries.append(_Namespace(vars(module), changes))
-    for name in series.FAMILIES.keys() & (sys.modules.keys() - _prepared):
+    for name in series.FAMILIES.keys() - _prepared:
+        module = imported_module(name)
+        if module is None:
+            continue
         _prepared.add(name)
-        module = sys.modules[name]
         changes = series.changes_of(name, module)
         _register(changes)  # for who imported them by name
         for key, (_, ours) in changes.items():  # they stay, as methods do
             setattr(module, key, ours)
             _staying.add(id(ours))
-    if "scipy.stats" in sys.modules and "scipy.stats" not in _prepared:
+    stats = None if "scipy.stats" in _prepared else imported_module("scipy.stats")
+    if stats is not None:
         _prepared.add("scipy.stats")
-        methods = load_module("protocol.scipy_stats").replaced_methods(sys.modules["scipy.stats"])
+        methods = load_module("protocol.scipy_stats").replaced_methods(stats)
         for kind, of_kind in methods.items():
             _replace_methods(kind, of_kind)
+    return sys.modules.keys() & {*functions.RULES, *series.FAMILIES, "scipy.stats"} <= _prepared
 
 
 def _import_first(code: CodeType | None) -> None:
@@ -298,7 +305,9 @@ def numpys_own(x: Any) -> Any:
     if getattr(x, "__name__", None) not in _names and id(x) not in _originals:
         return None
     if not _libraries:
-        _prepare()
+        with _State.lock:  # names that another thread has replaced are not NumPy's
+            if not _libraries:
+                _prepare()
     return _originals.get(id(x))
 
 
@@ -317,10 +326,12 @@ def _search(names: dict[str, Any]) -> _Namespace | None:
 def _namespaces_of_user() -> list[dict[str, Any]]:
     global _user_modules
     if _user_modules[0] != len(sys.modules):
-        _prepare_scipy()
+        count = len(sys.modules)
+        is_complete = _prepare_scipy()
         _searched.clear()
         named = [(name, m) for name, m in list(sys.modules.items()) if isinstance(m, ModuleType)]
-        _user_modules = len(sys.modules), [vars(m) for name, m in named if not is_library(name) or name in _LIKE_USERS]
+        modules = [vars(m) for name, m in named if not is_library(name) or name in _LIKE_USERS]
+        _user_modules = count if is_complete else -1, modules
     return _user_modules[1]
 
 

@@ -5,7 +5,6 @@ Imported at the first such call. `table` maps NumPy's functions to ours; there i
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from ...arrays.backends import is_array_type
 from ...arrays.buffers import Buffer
+from ...arrays.imported import imported_module
 from ...arrays.tensor import Tensor
 from ...arrays.value import Value
 from ...arrays.views import as_view
@@ -118,7 +118,7 @@ def cupy_ufunc(self: Value, kernel: Any, *inputs: Any, **options: Any) -> Any:
     """A ufunc of CuPy where an argument is one of our values, by the name that it shares with NumPy's or SciPy's."""
     name = str(getattr(kernel, "name", None) or getattr(kernel, "__name__", ""))
     for prefix, module in _KERNEL_PREFIXES.items():
-        ufunc = getattr(sys.modules.get(module), name.removeprefix(prefix), None) if name.startswith(prefix) else None
+        ufunc = getattr(imported_module(module), name.removeprefix(prefix), None) if name.startswith(prefix) else None
         if isinstance(ufunc, np.ufunc):
             return array_ufunc(self, ufunc, "__call__", *inputs, **{k: v for k, v in options.items() if v is not None})
     raise UnsupportedFunction(f"cupy.{name}: has no rule here.\n  Use functions of pullback on tensors.")

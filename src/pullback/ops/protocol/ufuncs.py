@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ...arrays.buffers import Buffer
+from ...arrays.imported import imported_module
 from ...arrays.spec import is_inexact, spec_of
 from ...arrays.tensor import Tensor
 from ...errors import ArgumentError, DtypeError, UnsupportedFunction
@@ -59,7 +59,7 @@ def function_of(ufunc: Any) -> Callable[..., Any]:
     if found is not None:
         return found
     name = ufunc.__name__
-    special = sys.modules.get("scipy.special")
+    special = imported_module("scipy.special")
     if special is not None and getattr(special, name, None) is ufunc:
         ours = load_module("protocol.special_ufuncs").FUNCTIONS.get(name)
         FUNCTIONS[ufunc] = _with_arrays(ours) if ours else package_function(f"special.{name}", name)

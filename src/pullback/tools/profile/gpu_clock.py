@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from typing import Any, NamedTuple
 
+from ...arrays.imported import imported_module
 from ...arrays.timing import GPU, WIDTH, clock
 
 
@@ -50,7 +50,7 @@ class GpuClock:
 
 def start_gpu_clock(log: deque[Any]) -> GpuClock | None:
     """A clock, where CuPy is in use and has a device."""
-    cupy = sys.modules.get("cupy")
+    cupy = imported_module("cupy")
     if cupy is None or not cupy.cuda.runtime.getDeviceCount():
         return None
     return GpuClock(cupy, log)
