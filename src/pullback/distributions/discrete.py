@@ -29,7 +29,7 @@ from ..ops.value_objects import set_fields, value_object
 from . import odds
 from .constraints import boolean, integer_interval, nonnegative, nonnegative_integer, positive
 from .distribution import Distribution, check_parameter, parameter, ranked
-from .law import Law, batch_of
+from .law import Law, batch_of, beside
 from .normalizers import log_beta
 from .ratios import times_log
 
@@ -73,7 +73,7 @@ class Bernoulli(Distribution):
             mode=lambda: where(o.p > 0.5, 1.0, 0.0),
             entropy=lambda: -o.times_log(o.p) - o.times_log_complement(1.0 - o.p),
             cdf=lambda x: where(x < 0, 0.0, 1.0 - o.p),
-            values=lambda: np.arange(2.0),
+            values=lambda: beside(np.arange(2.0), o.value),
         )
 
 
@@ -114,7 +114,7 @@ class Binomial(Distribution):
             return ways + o.times_log(x) + o.times_log_complement(n - x)
 
         def entropy() -> Any:
-            logs = of_counts(n, log_density, "Binomial.entropy", batch_of(n, o.value))
+            logs = of_counts(n, log_density, "Binomial.entropy", batch_of(n, o.value), o.value)
             known = where(logs == -math.inf, 0.0, logs)
             return -total(exp(known) * known, axis=0)
 
@@ -129,7 +129,7 @@ class Binomial(Distribution):
             variance=lambda: n * o.p * (1.0 - o.p),
             mode=lambda: minimum(floor((n + 1.0) * o.p), n),
             entropy=entropy,
-            values=lambda: np.arange(1.0 + count_of(n, "Binomial.enumerate_support")),
+            values=lambda: beside(np.arange(1.0 + count_of(n, "Binomial.enumerate_support")), o.value),
             cdf=lambda x: where(x < 0, 0.0, betainc(n - floor(x), floor(x) + 1.0, 1.0 - o.p)),
         )
 
@@ -142,10 +142,10 @@ def count_of(total_count: Any, what: str) -> int:
     return int(np.ravel(np.asarray(known))[0])
 
 
-def of_counts(total_count: Any, f: Any, what: str, batch: Any) -> Any:
+def of_counts(total_count: Any, f: Any, what: str, batch: Any, parameter: Any) -> Any:
     """f of each count from 0 to total_count, along a new first axis."""
     counts = np.arange(1.0 + count_of(total_count, what))
-    return f(counts.reshape(-1, *(1,) * len(batch)))
+    return f(beside(counts.reshape(-1, *(1,) * len(batch)), parameter))
 
 
 def _log1p_of_count(count: Any, like: Any) -> Any:
@@ -329,7 +329,7 @@ class Categorical(Distribution):
             variance=lambda: total(square(places - total(places * o.p, axis=-1, keepdims=True)) * o.p, axis=-1),
             mode=lambda: argmax(o.p, axis=-1),
             entropy=lambda: -total(o.times_logs(o.p), axis=-1),
-            values=lambda: np.arange(float(own[-1])),
+            values=lambda: beside(np.arange(float(own[-1])), o.value),
             cdf=lambda x: where(x < 0, 0.0, _pick(cumulative_sum(o.p, axis=-1), floor(x))),
         )
 
@@ -337,8 +337,7 @@ class Categorical(Distribution):
 def class_numbers(probabilities: Any) -> Any:
     """0, 1, 2, ... for the last axis, in its dtype."""
     found = spec_of(probabilities)
-    ones = broadcast_to(1.0, found.shape[-1:])
-    return cumulative_sum(astype(ones, found.dtype), axis=-1) - 1.0
+    return beside(np.arange(found.shape[-1]).astype(found.dtype), probabilities)
 
 
 def draw_classes(logs: Any, size: Any, key: Any, dtype: Any) -> Any:

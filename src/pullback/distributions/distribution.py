@@ -19,6 +19,7 @@ from ..ops.concrete import strip_derivatives
 from ..ops.dispatch import as_value
 from ..ops.elementwise.pointwise import exp, isinf, logical_and, logical_or, sqrt, where
 from ..ops.families import result_dtype
+from ..ops.placement import move
 from ..ops.random.draw_ops import held
 from ..ops.random.keys import key_on_device
 from ..ops.shape.reshaping import astype, broadcast_to, expand_dims, reshape
@@ -167,7 +168,7 @@ class Distribution(ABC):
         """The expectation of minus log_prob: of a discrete distribution its entropy, else the differential one."""
         law = self._stated_law()
         with np.errstate(all="ignore"):
-            return _spread(self._stated(law, "entropy")(), law.batch_shape, self.dtype)
+            return self._fill(self._stated(law, "entropy")(), law.batch_shape)
 
     def perplexity(self) -> Any:
         """The exponential of the entropy: of so many equal choices the entropy would be the same."""
@@ -238,7 +239,13 @@ class Distribution(ABC):
     def _constant(self, name: str) -> Any:
         law = self._stated_law()
         with np.errstate(all="ignore"):
-            return _spread(self._stated(law, name)(), (*law.batch_shape, *law.event_shape), self.dtype)
+            return self._fill(self._stated(law, name)(), (*law.batch_shape, *law.event_shape))
+
+    def _fill(self, constant: Any, shape: Shape) -> Any:
+        """A constant of the law for each element; one that follows from numbers lies where the parameters do."""
+        wide = broadcast_to(as_value(constant), shape)
+        devices = [d for leaf in flatten(self)[0] if (d := spec_of(leaf).device) != "cpu"]
+        return astype(move(wide, devices[0]) if devices and spec_of(wide).device == "cpu" else wide, self.dtype)
 
     def _stated(self, law: Law, name: str) -> Any:
         found = getattr(law, name)
@@ -270,10 +277,6 @@ def _replace_outside(outside: Any, x: Any, law: Law) -> Any:
     for _ in range(law.support.rank):
         outside = expand_dims(outside, axis=-1)
     return where(outside, astype(as_value(law.inside), spec_of(x).dtype), x)
-
-
-def _spread(x: Any, shape: Shape, dtype: Any) -> Any:
-    return astype(broadcast_to(as_value(x), shape), dtype)
 
 
 def sample_count(samples: Any, what: str) -> int:

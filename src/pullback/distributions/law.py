@@ -9,8 +9,10 @@ from typing import Any, final
 
 import numpy as np
 
+from ..arrays.spec import spec_of
 from ..ops.dispatch import shape
 from ..ops.elementwise.pointwise import log
+from ..ops.placement import move
 from .constraints import Constraint, interval
 
 Shape = tuple[int, ...]
@@ -43,6 +45,11 @@ class Law:
     values: Constant | None = None  # all of them, along the first axis
 
 
+def beside(numbers: Any, parameter: Any) -> Any:
+    """An array of constants, on the device of a parameter."""
+    return move(numbers, spec_of(parameter).device)
+
+
 def batch_of(*parameters: Any) -> Shape:
     """The shape that parameters of single numbers have together."""
     return np.broadcast_shapes(*map(shape, parameters))
@@ -61,20 +68,20 @@ def locate(law: Law, loc: Any, scale: Any) -> Law:
     return replace(
         law,
         support=_move_support(law.support, onto, loc is None),
-        log_density=lambda x: law.log_density(back(x)) - _log(scale),
+        log_density=lambda x: law.log_density(back(x)) - log_of_scale(scale),
         draw=None if law.draw is None else (lambda size, key, dtype: onto(_draw(law, size, key, dtype))),
         inside=onto(law.inside),
         batch_shape=np.broadcast_shapes(law.batch_shape, batch_of(*parameters)),
         mean=_after(law.mean, onto),
         variance=_after(law.variance, lambda v: v * scale * scale),
         mode=_after(law.mode, onto),
-        entropy=_after(law.entropy, lambda h: h + _log(scale)),
+        entropy=_after(law.entropy, lambda h: h + log_of_scale(scale)),
         cdf=_compose(law.cdf, back),
         icdf=_compose(onto, law.icdf),
     )
 
 
-def _log(scale: Any) -> Any:
+def log_of_scale(scale: Any) -> Any:
     """The logarithm; of a Python number it is one too, so that it does not widen a dtype."""
     return math.log(scale) if isinstance(scale, int | float) else log(scale)
 

@@ -28,7 +28,7 @@ from ..ops.special.gamma import digamma, gammaln, multigammaln
 from ..ops.value_objects import set_fields, static, value_object
 from . import constraints
 from .distribution import Distribution, check_parameter, ranked
-from .law import Law
+from .law import Law, beside
 from .normal_vectors import inverse_of, matrix_factor
 
 
@@ -60,7 +60,7 @@ class LKJCholesky(Distribution):
 
         def log_density(x: Any) -> Any:
             # det^(eta - 1) = prod L_ii^(2 eta - 2), times the Jacobian of L -> L L^T, prod L_ii^(n - 1 - i)
-            orders = 2.0 * (wide - 1.0) + np.arange(n - 2.0, -1.0, -1.0).astype(spec_of(x).dtype)
+            orders = 2.0 * (wide - 1.0) + beside(np.arange(n - 2.0, -1.0, -1.0).astype(spec_of(x).dtype), x)
             logs = log(diagonal(x, axis1=-2, axis2=-1)[..., 1:])
             return total(orders * logs, axis=-1) - normalizer()
 
@@ -70,7 +70,7 @@ class LKJCholesky(Distribution):
 
         def draw(size: Any, key: Any, dtype: Any) -> Any:
             # row by row (the onion method): its length before the diagonal by a beta variable, its direction uniform
-            before = np.arange(n - 1.0)
+            before = beside(np.arange(n - 1.0), wide)
             spare = wide + 0.5 * (n - 2) - 0.5 * before
             length = samplers.beta(0.5 * before + 0.5, spare, (*size, n - 1), key=fold_in(key, 0), dtype=dtype)
             noise = tril(samplers.normal(size=(*size, n - 1, n - 1), key=fold_in(key, 1), dtype=dtype))
@@ -81,10 +81,10 @@ class LKJCholesky(Distribution):
             support=constraints.correlation_cholesky,
             log_density=log_density,
             draw=draw,
-            inside=np.eye(n),
+            inside=beside(np.eye(n), eta),
             batch_shape=shape(eta),
             event_shape=(n, n),
-            mode=lambda: np.eye(n),
+            mode=lambda: beside(np.eye(n), eta),
         )
 
 
@@ -94,6 +94,7 @@ def _with_diagonal(rows: Any, ends: Any, n: int) -> Any:
     down, right = np.eye(n, n - 1, -1, dtype=dtype), np.eye(n - 1, n, dtype=dtype)
     corner = np.zeros((n, n), dtype)
     corner[0, 0] = 1
+    down, right, corner = (beside(m, rows) for m in (down, right, corner))
     # products put the rows below the first one and keep every transform
     return corner + matmul(matmul(down, rows), right) + matmul(matmul(down, diag_embed(ends)), matrix_transpose(down))
 
@@ -150,7 +151,8 @@ class Wishart(Distribution):
 
         def draw(size: Any, key: Any, dtype: Any) -> Any:
             # Bartlett: L A A^T L^T, with normal numbers in A below a diagonal of square roots of chi-square ones
-            degrees = (df if isinstance(df, int | float) else expand_dims(df, axis=-1)) - np.arange(float(n))
+            each = df if isinstance(df, int | float) else expand_dims(df, axis=-1)
+            degrees = each - beside(np.arange(float(n)), factor)
             ends = samplers.gamma(0.5 * degrees, 2.0, size=(*size, n), key=fold_in(key, 0), dtype=dtype)
             noise = samplers.normal(size=(*size, n, n), key=fold_in(key, 1), dtype=dtype)
             root = matmul(factor, tril(noise, -1) + diag_embed(sqrt(ends)))
@@ -170,7 +172,7 @@ class Wishart(Distribution):
             support=replace(constraints.positive_definite, outside=_is_not_definite),
             log_density=log_density,
             draw=draw,
-            inside=np.eye(n),
+            inside=beside(np.eye(n), factor),
             batch_shape=np.broadcast_shapes(shape(df), shape(factor)[:-2]),
             event_shape=(n, n),
             mean=lambda: wide * self.covariance_matrix,
@@ -187,4 +189,4 @@ def _is_not_definite(x: Any) -> Any:
 
 
 def _steps(n: int, df: Any) -> Any:
-    return np.arange(float(n)).reshape(-1, *(1,) * len(shape(df)))
+    return beside(np.arange(float(n)).reshape(-1, *(1,) * len(shape(df))), df)

@@ -23,7 +23,7 @@ from ..ops.shape.reshaping import broadcast_to, expand_dims, matrix_transpose
 from ..ops.value_objects import set_fields, value_object
 from . import constraints
 from .distribution import Distribution, check_parameter, ranked
-from .law import Law
+from .law import Law, beside
 from .standard_forms import HALF_LOG_2PI
 from .vector_bijectors import solve_lower
 
@@ -164,7 +164,7 @@ class LowRankMultivariateNormal(Distribution):
         def capacitance() -> Any:
             # I + W^T D^-1 W, whose factor gives determinant and inverse (Woodbury)
             inner = matmul(matrix_transpose(w), w / expand_dims(d, axis=-1))
-            return cholesky(inner + np.eye(columns, dtype=spec_of(inner).dtype))
+            return cholesky(inner + beside(np.eye(columns, dtype=spec_of(inner).dtype), inner))
 
         def log_det(factor: Any) -> Any:
             inner = 2.0 * total(log(diagonal(factor, axis1=-2, axis2=-1)), axis=-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, final
 
 import numpy as np
@@ -12,14 +13,13 @@ from ..ops.elementwise.pointwise import log
 from ..ops.random.discrete import gumbel_softmax
 from ..ops.reduce.reductions import logsumexp
 from ..ops.reduce.reductions import sum as total
-from ..ops.shape.reshaping import astype, broadcast_to, expand_dims
-from ..ops.special.gamma import gammaln
+from ..ops.shape.reshaping import broadcast_to, expand_dims
 from ..ops.value_objects import set_fields, value_object
 from . import constraints, odds
 from .bijectors import Sigmoid
 from .continuous import Logistic, Normal
 from .distribution import Distribution, check_parameter, parameter, ranked
-from .law import Law, batch_of
+from .law import Law, batch_of, log_of_scale
 from .vector_bijectors import StickBreaking
 from .wrappers import TransformedDistribution
 
@@ -94,8 +94,8 @@ class RelaxedOneHotCategorical(Distribution):
 
         def log_density(x: Any) -> Any:
             score = logits - wide * log(x)
-            ways = gammaln(float(count)) + (count - 1.0) * log(t)
-            return astype(ways, score.dtype) + total(score - log(x), axis=-1) - count * logsumexp(score, axis=-1)
+            ways = math.lgamma(count) + (count - 1.0) * log_of_scale(t)
+            return ways + total(score - log(x), axis=-1) - count * logsumexp(score, axis=-1)
 
         return Law(
             support=constraints.interior_simplex,

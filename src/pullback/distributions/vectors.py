@@ -24,7 +24,7 @@ from ..ops.value_objects import set_fields, value_object
 from . import constraints, odds
 from .discrete import Binomial, count_of, draw_classes, of_counts
 from .distribution import Distribution, check_parameter, ranked
-from .law import Law
+from .law import Law, beside
 from .normalizers import log_gamma
 from .ratios import times_log
 
@@ -62,14 +62,14 @@ class OneHotCategorical(Distribution):
             log_density=lambda x: total(o.times_logs(x), axis=-1),
             draw=lambda size, key, dtype: _hot(draw_classes(o.logs, size, key, np.float64), count, dtype),
             moves=False,
-            inside=np.arange(count) == 0,
+            inside=beside(np.arange(count) == 0, o.value),
             batch_shape=own[:-1],
             event_shape=(count,),
             mean=lambda: o.p,
             variance=lambda: o.p * (1.0 - o.p),
             mode=lambda: _hot(argmax(o.p, axis=-1), count, spec_of(o.p).dtype),
             entropy=lambda: -total(o.times_logs(o.p), axis=-1),
-            values=lambda: np.eye(count),
+            values=lambda: beside(np.eye(count), o.value),
         )
 
 
@@ -117,8 +117,8 @@ class Multinomial(Distribution):
         def entropy() -> Any:
             # the counts of each class are binomial, and the logarithm of how many ways there are is a sum over classes
             count = count_of(n, "Multinomial.entropy")
-            each = of_counts(n, Binomial(count, o.p).prob, "Multinomial.entropy", own)
-            logs = gammaln(np.arange(1.0 + count) + 1.0).reshape(-1, *(1,) * len(own))
+            each = of_counts(n, Binomial(count, o.p).prob, "Multinomial.entropy", own, o.p)
+            logs = beside(gammaln(np.arange(1.0 + count) + 1.0).reshape(-1, *(1,) * len(own)), o.p)
             of_one = -total(o.times_logs(o.p), axis=-1)
             return count * of_one - math.lgamma(count + 1.0) + total(each * logs, axis=(0, -1))
 
@@ -127,7 +127,7 @@ class Multinomial(Distribution):
             log_density=log_density,
             draw=lambda size, key, dtype: astype(_draw_counts(n, o.p, size, key), dtype),
             moves=False,
-            inside=(np.arange(own[-1]) == 0) * wide,
+            inside=beside(np.arange(own[-1]) == 0, o.value) * wide,
             batch_shape=np.broadcast_shapes(shape(n), own[:-1]),
             event_shape=own[-1:],
             mean=lambda: wide * o.p,
@@ -142,7 +142,7 @@ def _log_factorial(n: Any, like: Any) -> Any:
 
 def _draw_counts(n: Any, p: Any, size: Any, key: Any) -> Any:
     """Each class takes a binomial part of what the classes before it left."""
-    left, found = broadcast_to(as_value(n), size), []
+    left, found = beside(broadcast_to(as_value(n), size), p), []
     for k in range(shape(p)[-1] - 1):
         rest = total(p[..., k:], axis=-1)
         share = where(rest > 0, p[..., k] / where(rest > 0, rest, 1.0), 0.0)

@@ -10,10 +10,11 @@ import numpy as np
 
 from ..arrays.spec import spec_of
 from ..errors import ArgumentError, ShapeError
-from ..ops.dispatch import as_value, shape
+from ..ops.dispatch import shape
 from ..ops.elementwise.pointwise import abs as magnitude
 from ..ops.elementwise.pointwise import logical_not, maximum, minimum, square, where
 from ..ops.index.indexing import take_along_axis
+from ..ops.placement import as_value_beside
 from ..ops.random.keys import fold_in
 from ..ops.reduce.reductions import all as all_of
 from ..ops.reduce.reductions import any as any_of
@@ -120,13 +121,13 @@ class Mixture(Distribution):
 
         def mean() -> Any:
             assert inner.mean is not None
-            return weigh(_full(inner.mean(), inner))
+            return weigh(_full(inner.mean(), inner, logs))
 
         def variance() -> Any:
             assert inner.mean is not None
             assert inner.variance is not None
-            gap = _full(inner.mean(), inner) - expand_dims(mean(), axis=-1 - rank)
-            return weigh(_full(inner.variance(), inner) + square(gap))
+            gap = _full(inner.mean(), inner, logs) - expand_dims(mean(), axis=-1 - rank)
+            return weigh(_full(inner.variance(), inner, logs) + square(gap))
 
         def cdf(x: Any) -> Any:
             return weigh(self.components.cdf(expand_dims(x, axis=-1)))
@@ -174,8 +175,9 @@ def _joint_support(support: Constraint) -> Constraint:
     return Constraint(support.name, joint, rank, None if differ else support.make_bijector)
 
 
-def _full(x: Any, law: Law) -> Any:
-    return broadcast_to(x, (*law.batch_shape, *law.event_shape))
+def _full(x: Any, law: Law, weights: Any) -> Any:
+    """A constant of the components for each of them, beside the weights if numbers alone make it."""
+    return broadcast_to(as_value_beside(weights, x), (*law.batch_shape, *law.event_shape))
 
 
 def _add_axes(x: Any, count: int) -> Any:
@@ -255,9 +257,10 @@ class TransformedDistribution(Distribution):
 
     def _cdf(self, y: Any) -> Any:
         base, rises = self.base.law(), self.bijector.direction > 0
-        ends = [self.bijector.forward(as_value(end)) for end in (base.support.low, base.support.high)]
+        ends = [self.bijector.forward(as_value_beside(y, end)) for end in (base.support.low, base.support.high)]
         below, above = y < minimum(*ends), y >= maximum(*ends)
-        found = self.base.cdf(self.bijector.inverse(where(below | above, self._image_inside(base), y)))
+        inside = as_value_beside(y, self._image_inside(base))
+        found = self.base.cdf(self.bijector.inverse(where(below | above, inside, y)))
         return where(below, 0.0, where(above, 1.0, where(rises, found, 1.0 - found)))
 
     def _icdf(self, p: Any) -> Any:

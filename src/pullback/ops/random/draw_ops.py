@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.backends import special_namespace_of
+from ...arrays.backends import special_namespace_of, to_host
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...arrays.value import Value
-from ...errors import DeviceError, DtypeError, GraphError, ShapeError
+from ...errors import DtypeError, GraphError, ShapeError
 from ...settings import modes
 from .. import basis, batching, statics
 from ..dispatch import apply
@@ -173,12 +173,13 @@ log_gamma = general(
 
 
 def _integer_draw(name: str, quantile: Any, args: tuple[str, ...], samples: Any) -> Any:
-    """An op for integer draws from uniform numbers between 0 and 1, without derivative."""
+    """An op for integer draws from uniform numbers between 0 and 1, without derivative. The host computes them: CuPy
+    has no inverses of these distribution functions.
+    """
 
     def value(xp: Any, *arrays: Any) -> Any:
-        if xp is not np:
-            raise DeviceError(f"{name}: runs on the CPU only.\n  Move its arguments there and the result back.")
-        return quantile(special_namespace_of(xp), *(np.asarray(x, "float64") for x in arrays)).astype("int64")
+        on_host = (np.asarray(to_host(x), "float64") for x in arrays)
+        return xp.asarray(quantile(special_namespace_of(np), *on_host).astype("int64"))
 
     def spec(*specs: Spec) -> Spec:
         shape = broadcast_shape(name, *(s.shape for s in specs))
