@@ -116,3 +116,8 @@ def test_distributions(name):
             on_cpu = find(lambda: slope(*values))  # noqa: B023
             at_gpu = True
             check(name, find(lambda: slope(*given)), on_cpu, f"slopes of {what}")  # noqa: B023
+
+
+def test_measure_valued_derivatives():
+    mean = lambda r: D.measure_valued(lambda z: z**2, D.Poisson(r), key=KEY, samples=16)  # noqa: E731
+    assert float(pb.grad(mean)(cupy.asarray(2.0))) == float(pb.grad(mean)(2.0))

@@ -29,6 +29,7 @@ from ..transforms.vectorize import vmap
 from .continuous import Exponential, Gamma, Normal
 from .discrete import Bernoulli, Poisson
 from .distribution import Distribution, sample_count
+from .law import beside
 from .wrappers import Independent
 
 
@@ -125,7 +126,7 @@ def _mean_difference(f: Callable[[Any], Any], x: Any, pair: Pair) -> Any:
     """The mean of f(x_plus) - f(x_minus), for each coordinate that is replaced: of the shape of one draw."""
     shape = spec_of(x).shape[1:]
     size = math.prod(shape)
-    places = reshape(eye(size, dtype=np.bool_), (size, *shape))
+    places = beside(reshape(eye(size, dtype=np.bool_), (size, *shape)), x)
 
     def difference(place: Any, x: Any, plus: Any, minus: Any) -> Any:
         return f(where(place, plus, x)) - f(where(place, minus, x))
