@@ -1198,6 +1198,20 @@ def test_a_value_that_leaked_raises(transform, use):
         use(kept[0])
 
 
+def test_a_gradient_by_an_empty_tree_inside_of_another_transform():
+    def through(x):
+        value, pull = pb.vjp(lambda empty: x * x, {})
+        assert pull(1.0) == ({},)
+        assert pb.grad(lambda empty: x)([]) == []
+        return value + pb.value_and_grad(lambda empty: x)(())[0]
+
+    assert pb.grad(through)(3.0) == pb.jit(pb.grad(through))(3.0) == pb.jvp(through, (3.0,), (1.0,))[1] == 7.0
+    assert pb.vmap(through)(np.array([1.0, 2.0])).tolist() == [2.0, 6.0]
+    x = pb.tensor(3.0, requires_grad=True)
+    through(x).backward()
+    assert x.grad == 7.0
+
+
 def test_a_tensor_from_outside_that_took_in_a_value_of_a_transform():
     total = pb.tensor(1.0)
 

@@ -252,9 +252,9 @@ class Pullback:
         for out in self.outs:
             if isinstance(out, Tensor) and out.node is not None and is_package_code(out.node.code):
                 propagate_call_site(out.node, user_line(sys._getframe(2)))  # f is one of our own ops
-        level = max((x.level for x in self._inputs), default=0)
-        # whatever else f returned is no function of the variables
-        self._tracked = [_is_tracked(out, level) for out in self.outs]
+        # whatever else f returned is no function of the variables, of which an empty tree has none
+        level = max((x.level for x in self._inputs), default=None)
+        self._tracked = [level is not None and _is_tracked(out, level) for out in self.outs]
         self._own_nodes = {x.node for x in self._inputs}
         self._uses_foreign: bool | None = None
 
