@@ -1784,6 +1784,11 @@ def test_any_policy_may_solve_a_problem():
 def test_an_unknown_option_is_named(form):
     with pytest.raises(TypeError, match=f"{form.__name__}: unknown option patience"):
         form(lambda x: x, 0.0, patience=3)
+    for strict in (form, getattr(implicit.solve, form.__name__)):
+        with pytest.raises(
+            errors.ArgumentTypeError, match=f"option strict.\n  pb.implicit.solve.{form.__name__} returns"
+        ):
+            strict(lambda x: x, 0.0, strict=False)
 
 
 def test_no_two_ops_of_solvers_have_one_name():

@@ -119,7 +119,7 @@ def least_squares(residual: Function, x0: Any, *params: Any, **options: Unpack[S
 
 
 def _solve_minimum(
-    strict: bool, f: Function, x0: Any, *params: Any, bounds: Any = None, constraints: Any = (), **options: Any
+    strict: bool, f: Function, x0: Any, /, *params: Any, bounds: Any = None, constraints: Any = (), **options: Any
 ) -> Solution:
     limits, rows = check_bounds("argmin", bounds), check_constraints("argmin", constraints)
     if limits[0] is None and limits[1] is None and not rows:
@@ -129,7 +129,7 @@ def _solve_minimum(
 
 @cast_whole("high")
 def solve_constrained(
-    strict: bool, f: Function, x0: Any, *params: Any, bounds: Any, constraints: Any, **options: Any
+    strict: bool, f: Function, x0: Any, /, *params: Any, bounds: Any, constraints: Any, **options: Any
 ) -> Solution:
     chosen, policy = _parse_options("argmin", f, strict, options)
     layout, leaves = VectorLayout.from_tree(x0, "argmin")
@@ -152,7 +152,7 @@ class _ProblemKind(NamedTuple):
 
 
 @cast_whole("high")
-def solve_equation(kind: _ProblemKind, strict: bool, f: Function, x0: Any, *params: Any, **options: Any) -> Solution:
+def solve_equation(kind: _ProblemKind, strict: bool, f: Function, x0: Any, /, *params: Any, **options: Any) -> Solution:
     chosen, policy = _parse_options(kind.what, f, strict, options)
     return policy.solve(
         Problem(kind.what, kind.pose(f), x0, params, chosen, kind.choose_method, kind.symmetric, kind is _FIXED_POINT)
@@ -161,7 +161,8 @@ def solve_equation(kind: _ProblemKind, strict: bool, f: Function, x0: Any, *para
 
 def _parse_options(what: str, f: Any, strict: bool, options: dict[str, Any]) -> tuple[SolveOptions, DerivativePolicy]:
     if unknown := options.keys() - SolveKeywords.__optional_keys__:
-        raise ArgumentTypeError(f"{what}: unknown option {', '.join(sorted(unknown))}.")
+        hint = f"\n  pb.implicit.solve.{what} returns a report instead of raising." if "strict" in unknown else ""
+        raise ArgumentTypeError(f"{what}: unknown option {', '.join(sorted(unknown))}.{hint}")
     chosen = SolveOptions(**options, strict=strict)
     check_functions(what, f)
     if chosen.callback is not None:
