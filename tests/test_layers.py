@@ -45,6 +45,9 @@ def layer_of(module):
     return module.split(".")[0]
 
 
+LAYERED = {layer: [m for m in MODULES if layer_of(m) == layer] for layer in LEVEL}
+
+
 def package_of(module):
     """The package that the module's relative imports start from."""
     return ["pullback", *module.split(".")[:-1]]
@@ -89,21 +92,22 @@ def test_every_module_has_a_layer():
     assert set(LEVEL) == {layer_of(m) for m in MODULES}, "a layer that is gone must leave the list"
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_module_imports_only_from_layers_above(module):
-    mine = LEVEL[layer_of(module)]
+@pytest.mark.parametrize("layer", LEVEL)
+def test_modules_import_only_from_layers_above(layer):
     upward = [
-        f"line {line}: {name}"
+        f"{module}, line {line}: {name}"
+        for module in LAYERED[layer]
         for name, line, _, _ in imports_in(module)
-        if (layer := ours(name)) is not None and LEVEL[layer] > mine
+        if (other := ours(name)) is not None and LEVEL[other] > LEVEL[layer]
     ]
     assert upward == []
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_inside_functions_are_of_optional_packages(module):
+@pytest.mark.parametrize("layer", LEVEL)
+def test_imports_inside_functions_are_of_optional_packages(layer):
     hidden = [
-        f"line {line}: {name}"
+        f"{module}, line {line}: {name}"
+        for module in LAYERED[layer]
         for name, line, inside, _ in imports_in(module)
         if inside and name.split(".")[0] not in OPTIONAL
     ]
@@ -121,13 +125,15 @@ def imports_by_name(module):
     return [n.value for a in asked for n in ast.walk(a) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_what_is_imported_by_name_is_an_optional_package(module):
-    allowed = OPTIONAL | (
-        {"pullback"} if module in ("__init__", "ops.__init__", "ops.lazy", "public_names") else set()
-    )  # the package loads its own parts late
-    named = [name for name in imports_by_name(module) if name.strip(".")]
-    assert [name for name in named if name.split(".")[0] not in allowed] == []
+def may_import_by_name(module):
+    """The package loads its own parts late."""
+    return OPTIONAL | ({"pullback"} if module in ("__init__", "ops.__init__", "ops.lazy", "public_names") else set())
+
+
+@pytest.mark.parametrize("layer", LEVEL)
+def test_what_is_imported_by_name_is_an_optional_package(layer):
+    named = [(m, name) for m in LAYERED[layer] for name in imports_by_name(m) if name.strip(".")]
+    assert [(m, name) for m, name in named if name.split(".")[0] not in may_import_by_name(m)] == []
 
 
 def module_named(name):
@@ -235,12 +241,14 @@ def test_every_optional_package_is_used():
     assert {name.split(".")[0] for name in late | named} >= OPTIONAL
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_module_says_what_it_is_and_imports_no_stars_but_dtypes(module):
-    tree = tree_of(module)
-    assert ast.get_docstring(tree), "the first line of a module says what enters and what leaves"
-    stars = [n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and any(a.name == "*" for a in n.names)]
-    assert stars in ([], ["arrays.dtypes"])
+@pytest.mark.parametrize("layer", LEVEL)
+def test_modules_say_what_they_are_and_import_no_stars_but_dtypes(layer):
+    for module in LAYERED[layer]:
+        tree = tree_of(module)
+        assert ast.get_docstring(tree), f"{module}: the first line says what it is for"
+        imports = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
+        stars = [n.module for n in imports if any(a.name == "*" for a in n.names)]
+        assert stars in ([], ["arrays.dtypes"]), module
 
 
 def test_importing_the_package_loads_only_what_it_must():
