@@ -187,3 +187,25 @@ def test_compiled_scatters_to_one_place_of_a_row_add_all_of_it(index, width):
     wanted[:, 1] = x[:, -1]
     put = pb.jit(lambda x, k: pb.set_at(np.zeros((3, 4)), given(k), x))(values, k)
     np.testing.assert_array_equal(put, wanted)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint64])
+def test_compiled_indices_one_at_a_time(dtype):
+    """A scatter goes through its indices one by one: those that are not in the axis as they stand take a way apart."""
+    own = np.random.default_rng(2)
+    index = own.integers(0 if dtype == np.uint64 else -7, 7, 50).astype(dtype)
+    x, table = own.normal(size=50), own.normal(size=7)
+    wanted = np.zeros(7)
+    np.add.at(wanted, index, x * np.take(table, index.astype(int)))
+    add = pb.jit(lambda x, table, i: pb.add_at(np.zeros(7), (i,), x * table[i]))
+    np.testing.assert_allclose(add(x, table, index), wanted, rtol=1e-15)
+    # without a gather before it, the scatter itself has to see what is out of range
+    alone = pb.jit(lambda x, i: pb.add_at(np.zeros(7), (i,), x))
+    for place, bad in ((0, 7), (49, 100), (20, -8)):
+        wrong = index.copy()
+        wrong[place] = bad if bad > 0 or dtype != np.uint64 else 7
+        with pytest.raises(pb.errors.IndexingError):
+            alone(x, wrong)
+        with pytest.raises(pb.errors.IndexingError):
+            add(x, table, wrong)
+    np.testing.assert_allclose(add(x, table, index), wanted, rtol=1e-15)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ...arrays.backends import namespace_on
+from ...arrays.spec import spec_of
 from ...ops.dispatch import shape
 from ...ops.elementwise import pointwise
 from ...ops.elementwise.rounding import rint
@@ -57,25 +59,25 @@ def choose_units(data: tuple[Any, ...], cones: Cones) -> Units:
     """Units for a program: those of x make up for small columns, and x is as large as its rows demand; then each row
     and the objective are as large as the largest number in them.
     """
-    P, q, A, b, G, h = (None if x is None else pointwise.stop_gradient(x) for x in data)
+    known: list[Any] = [None if x is None else pointwise.stop_gradient(x) for x in data]
+    P, q, A, b, G, h = known
     columns = _choose_columns(P, q, A, G, cones)
-    P, A, G = (None if x is None else pointwise.abs(x * columns) for x in (P, A, G))
-    b, h = (None if x is None else pointwise.where(pointwise.isfinite(x), x, 0.0) for x in (b, h))
     size: Any = 1.0
-    equations = inequalities = None
-    if A is not None:  # |b| <= |a| |x|
-        equations = reductions.max(A, axis=1)
-        size = pointwise.maximum(size, reductions.max(pointwise.abs(b) / _positive(equations)))
+    equations: Any = None
+    inequalities: Any = None
+    if A is not None:
+        b, equations = _drop_infinite(b), _largest_in_rows(A, columns)
+        size = pointwise.maximum(size, reductions.max(pointwise.abs(b) / _positive(equations)))  # |b| <= |a| |x|
     if G is not None:
-        inequalities = reductions.max(G, axis=1)
-        numbers = sum(block.length for block in cones.blocks if block.size == 1)
-        if numbers:
-            demanded = pointwise.maximum(-h, 0.0) / _positive(inequalities)
-            size = pointwise.maximum(size, reductions.max(demanded[:numbers]))
+        h, inequalities = _drop_infinite(h), _largest_in_rows(G, columns)
+        spec = spec_of(h)
+        demanded = cones.unit(namespace_on(spec.device), spec.dtype) * pointwise.maximum(-h, 0.0)
+        size = pointwise.maximum(size, reductions.max(demanded / _positive(inequalities)))
     size = _round_to_power(size)
     objective = reductions.max(pointwise.abs(q) * columns) * size
     if P is not None:
-        objective = pointwise.maximum(objective, reductions.max(P * expand_dims(columns, 1)) * size * size)
+        bent = reductions.max(_largest_in_rows(P, columns) * columns)
+        objective = pointwise.maximum(objective, bent * size * size)
     if A is not None:
         equations = _round_to_power(pointwise.maximum(equations * size, pointwise.abs(b)))
     if G is not None:
@@ -97,6 +99,14 @@ def _choose_columns(P: Any, q: Any, A: Any, G: Any, cones: Cones) -> Any:
             rows = rows if kinds is None else _share_in_cones(rows, kinds)
             found = pointwise.maximum(found, reductions.max(matrix / expand_dims(_positive(rows), 1), axis=0))
     return _round_to_power(1 / _positive(broadcast_to(found, shape(q))))
+
+
+def _largest_in_rows(matrix: Any, columns: Any) -> Any:
+    return reductions.max(pointwise.abs(matrix * columns), axis=1)
+
+
+def _drop_infinite(x: Any) -> Any:
+    return pointwise.where(pointwise.isfinite(x), x, 0.0)
 
 
 def _positive(x: Any) -> Any:

@@ -21,14 +21,17 @@ def index_offset(
     slots: Sequence[tuple[int, int]],
     indices: Sequence[IRValue],
     mask: str | None,
+    branches: bool = False,
 ) -> IRValue:
     """The offset of indices in elements; `slots` are the (stride, size) of their axes. A negative index counts from the
-    end; one out of range sets the status, and points at the first element.
+    end; one out of range sets the status, and points at the first element. If it `branches`, one that is in its axis as
+    it stands costs a comparison.
     """
     before, builder.dtype = builder.dtype, _WHOLE
     total: IRValue | None = None
     for (stride, size), index in zip(slots, indices, strict=True):
-        checked = _check_index(access, builder, builder.cast(index, _WHOLE), size, mask)
+        index = builder.cast(index, _WHOLE)
+        checked = (_branch_on_index if branches else _wrap_index)(access, builder, index, size, mask)
         by = builder.multiply(checked, builder.constant(stride))
         total = by if total is None else builder.add(total, by)
     builder.dtype = before
@@ -36,7 +39,17 @@ def index_offset(
     return total
 
 
-def _check_index(access: BufferAccess, builder: IRBuilder, index: IRValue, size: int, mask: str | None) -> IRValue:
+def _branch_on_index(access: BufferAccess, builder: IRBuilder, index: IRValue, size: int, mask: str | None) -> IRValue:
+    found = access.text.first_slot(INDEX, "0")
+    builder.emit(f"store {INDEX} {index.name}, ptr {found}")
+    unusual = builder.assign(f"icmp uge {INDEX} {index.name}, {builder.constant(size).name}")
+    end = access.text.begin_if(unusual)
+    builder.emit(f"store {INDEX} {_wrap_index(access, builder, index, size, mask).name}, ptr {found}")
+    access.text.end_if(end)
+    return builder.assign_value(f"load {INDEX}, ptr {found}", _WHOLE)
+
+
+def _wrap_index(access: BufferAccess, builder: IRBuilder, index: IRValue, size: int, mask: str | None) -> IRValue:
     wrapped = builder.select(
         builder.less(index, builder.constant(0)), builder.add(index, builder.constant(size)), index
     )
@@ -73,9 +86,10 @@ def shift_base(
     place: ElementRef,
     slots: Sequence[tuple[int, int]],
     indices: Sequence[IRValue],
+    branches: bool,
 ) -> ElementRef:
     """A place shifted by indices that are the same for all lanes."""
-    by = index_offset(access, scalar, slots, indices, None)
+    by = index_offset(access, scalar, slots, indices, None, branches)
     element = llvm_element_type(place.buffer.dtype, True)
     base = scalar.assign(f"getelementptr {element}, ptr {access.pointer(place.buffer)}, {INDEX} {by.name}")
     return ElementRef(place.buffer, place.strides, place.offset, place.counters, base)
