@@ -265,7 +265,7 @@ STUB = Target(
     frozenset(VOCABULARY) - {"erf"},
     Costs(operation_ns=100.0, byte_ns=1.0, multiplication_ns=100.0),
     Limits(
-        max_kernel_weight=math.inf, max_row_kernel_weight=math.inf, max_recompute_weight=12,
+        max_kernel_weight=math.inf, max_row_kernel_weight=math.inf, max_recompute_weight=12, max_scattered_weight=4,
         max_row_recompute_weight=6, costly_weight=math.inf, near_bytes=0, patch_bytes=1, max_window_places=9,
         alignment=256, cache_line_bytes=8, vector_bytes=8, max_unroll=1, min_program_ns=0, min_step_ns=0,
         min_block_ns=1e-9, max_blocks=3, max_product_parts=1, product_part_multiple=1, max_batch_product_ns=0,

@@ -245,6 +245,42 @@ def test_a_nearly_degenerate_program_with_constraints_that_bend():
     np.testing.assert_allclose(found.value, x, atol=1e-7)
 
 
+@pytest.mark.parametrize(
+    ("objective", "size", "rows"), [(1e6, 1, 1), (1e-6, 1, 1), (1, 1e6, 1), (1, 1, 1e7), (1e9, 1e4, 1e-6)]
+)
+def test_the_units_of_a_program_do_not_matter(objective, size, rows):
+    P, q, A, b, G, h = program(2)
+    given = (
+        P * (objective / size**2),
+        q * (objective / size),
+        A * (rows / size),
+        b * rows,
+        G * (rows / size),
+        h * rows,
+    )
+    units = [objective / size**2, objective / size, rows / size, rows, rows / size, rows]
+    for cones in ((), (3,)):
+        plain = implicit.solve.qp(P, q, A, b, G, h, cones=cones)
+        found = implicit.solve.qp(*given, cones=cones)
+        assert found.report.converged
+        np.testing.assert_allclose(found.value, plain.value * size, rtol=1e-8)
+        for name, wanted in plain.multipliers.items():
+            np.testing.assert_allclose(
+                found.multipliers[name], wanted * (objective / rows), atol=1e-8 * objective / rows
+            )
+    slopes = pb.grad(lambda *data: pb.sum(implicit.qp(*data) / size), tuple(range(6)))(*given)
+    plain = pb.grad(lambda *data: pb.sum(implicit.qp(*data)), tuple(range(6)))(P, q, A, b, G, h)
+    for slope, wanted, unit in zip(slopes, plain, units, strict=True):
+        np.testing.assert_allclose(slope * unit, wanted, atol=1e-7)
+
+
+def test_unknowns_may_have_units_of_their_own():
+    P, q, A, b, G, h = program(3)
+    units = 10.0 ** np.linspace(-3, 3, 6)
+    found = implicit.qp(P * units * units[:, None], q * units, A * units, b, G * units, h)
+    np.testing.assert_allclose(found * units, implicit.qp(P, q, A, b, G, h), rtol=1e-8)
+
+
 def test_programs_without_some_of_their_parts():
     np.testing.assert_allclose(implicit.qp(2 * np.eye(1), np.ones(1)), [-0.5])
     np.testing.assert_allclose(implicit.qp(np.eye(2), np.zeros(2), np.ones((1, 2)), np.ones(1)), [0.5, 0.5])
@@ -448,6 +484,16 @@ def test_bent_problems(number):
     f, start, bounds, limits, least = BENT[number]
     x = pb.argmin(f, np.array(start, float), bounds=bounds, constraints=limits)
     assert abs(f(x) - least) < 1e-7 * max(1, abs(least))
+
+
+@pytest.mark.parametrize("number", [10, 14])
+def test_a_small_objective_does_not_slow_the_search_along_constraints_that_bend(number):
+    f, start, bounds, limits, least = BENT[number]
+    found = implicit.solve.argmin(
+        lambda x: 1e-6 * f(x), np.array(start, float), bounds=bounds, constraints=limits, max_steps=150
+    )
+    assert found.report.converged
+    assert abs(f(found.value) - least) < 1e-7
 
 
 def test_a_compiled_and_a_batched_search():

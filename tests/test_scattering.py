@@ -187,3 +187,66 @@ def test_compiled_scatters_to_one_place_of_a_row_add_all_of_it(index, width):
     wanted[:, 1] = x[:, -1]
     put = pb.jit(lambda x, k: pb.set_at(np.zeros((3, 4)), given(k), x))(values, k)
     np.testing.assert_array_equal(put, wanted)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint64])
+def test_compiled_indices_one_at_a_time(dtype):
+    """A scatter goes through its indices one by one: those that are not in the axis as they stand take a way apart."""
+    own = np.random.default_rng(2)
+    index = own.integers(0 if dtype == np.uint64 else -7, 7, 50).astype(dtype)
+    x, table = own.normal(size=50), own.normal(size=7)
+    wanted = np.zeros(7)
+    np.add.at(wanted, index, x * np.take(table, index.astype(int)))
+    add = pb.jit(lambda x, table, i: pb.add_at(np.zeros(7), (i,), x * table[i]))
+    np.testing.assert_allclose(add(x, table, index), wanted, rtol=1e-15)
+    # without a gather before it, the scatter itself has to see what is out of range
+    alone = pb.jit(lambda x, i: pb.add_at(np.zeros(7), (i,), x))
+    for place, bad in ((0, 7), (49, 100), (20, -8)):
+        wrong = index.copy()
+        wrong[place] = bad if bad > 0 or dtype != np.uint64 else 7
+        with pytest.raises(pb.errors.IndexingError):
+            alone(x, wrong)
+        with pytest.raises(pb.errors.IndexingError):
+            add(x, table, wrong)
+    np.testing.assert_allclose(add(x, table, index), wanted, rtol=1e-15)
+
+
+def _send(x, table, i, j, use):
+    moved = x * table[j]
+    return use(pb.add_at(np.zeros(table.shape), (i,), moved), moved)
+
+
+@pytest.mark.parametrize("columns", [(), (4,), (16,), (37,)])
+def test_what_is_only_scattered_goes_through_no_memory(columns):
+    own = np.random.default_rng(3)
+    i, j = own.integers(-9, 9, 5000), own.integers(-9, 9, 5000)
+    x, table = own.normal(size=(5000, *(1 for _ in columns))), own.normal(size=(9, *columns))
+    wanted = np.zeros(table.shape)
+    np.add.at(wanted, i, x * table[j])
+    alone = pb.jit(lambda *given: _send(*given, lambda sums, moved: sums))
+    np.testing.assert_allclose(alone(x, table, i, j), wanted, rtol=1e-12)
+    assert alone.lower(x, table, i, j).memory().arena < wanted.nbytes + 4096
+    besides = pb.jit(lambda *given: _send(*given, lambda sums, moved: (sums, moved)))(x, table, i, j)
+    np.testing.assert_allclose(besides[0], wanted, rtol=1e-12)
+    np.testing.assert_allclose(besides[1], x * table[j])
+    slopes = pb.jit(pb.grad(lambda *given: pb.sum(alone(*given) ** 2), (0, 1)))(x, table, i, j)
+    bar = 2 * wanted
+    np.testing.assert_allclose(slopes[0], (table[j] * bar[i]).reshape(5000, -1).sum(1).reshape(x.shape), rtol=1e-9)
+    pulled = np.zeros(table.shape)
+    np.add.at(pulled, j, x * bar[i])
+    np.testing.assert_allclose(slopes[1], pulled, rtol=1e-9)
+
+
+def test_a_gather_is_not_moved_behind_what_overwrites_its_source():
+    i, j, k = np.array([0, 1, 1]), np.array([2, 0, 1]), np.array([2, 1])
+
+    def f(table, i, j, k):
+        taken = table[j]
+        changed = pb.set_at(table, (k,), np.array([7.0, 8.0]))
+        return changed, pb.add_at(np.zeros(3), (i,), taken * 2.0)
+
+    table = np.array([1.0, 2.0, 3.0])
+    for donated in ((), (0,)):
+        changed, sums = pb.jit(f, donate_argnums=donated)(table.copy(), i, j, k)
+        np.testing.assert_array_equal(changed, [1.0, 8.0, 7.0])
+        np.testing.assert_array_equal(sums, [6.0, 6.0, 0.0])

@@ -154,6 +154,7 @@ def _arguments_by_plan() -> None:
     trees: list[tuple[Any, ...]] = [
         (a,), (a, b), ([a, b],), ((a, b),), (_Point(a, b),), ({"x": a, "y": b},), ({"y": b, "x": a},), ({"x": a},),
         (a, None), (a, ()), (a, []), (a, {}), (a, [b]), (a, (b,)), (a, {"x": [None, b]}), (a, {"x": [b]}),
+        (pb.implicit.Diagonal(a), b), (pb.sparse.diagonal(b),), (pb.sparse.diagonal(b).T,),
     ]  # fmt: skip
     for one, other in itertools.product(range(len(trees)), repeat=2):
         flattener = make_flattener(trees[one])

@@ -27,7 +27,7 @@ CHOSEN = (
     "compile.stage.arguments _FlattenerText.add: negated: _is_leaf(x)",
     "compile.stage.locations SlotLocation.put: left out: self.slot.__delete__(self.thing)",
     "compile.cpu.kernel.render kernel_key: entry forgotten: numbers[id(s.line)]",
-    "compile.cpu.kernel.index_access _check_index: left out: _note_out_of_range(builder, inside)",
+    "compile.cpu.kernel.index_access _wrap_index: left out: _note_out_of_range(access, builder, inside)",
     "compile.cpu.kernel.index_access load_lanes_at: negated: place.lane_stride",
     "compile.schedule.division _find_postponed_stores: operand dropped: not s.word",
     "compile.schedule.recompute_recipes _restrict_to: comparison: len(stores) == len(step.stores)",

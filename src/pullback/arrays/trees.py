@@ -145,10 +145,21 @@ def register_tree(kind: type, flatten: Callable[[Any], tuple[Any, ...]], unflatt
 
 def registered_unflatten(kind: type) -> Callable[[Any, Any], Any] | None:
     """The function that rebuilds a registered class from (rest, children); None if it is not registered here."""
+    found = _registration(kind)
+    return None if found is None else found.unflatten_func
+
+
+def registered_flatten(kind: type) -> Callable[[Any], tuple[Any, ...]] | None:
+    """The function that takes a registered class apart; None if it is not registered here."""
+    found = _registration(kind)
+    return None if found is None else found.flatten_func
+
+
+def _registration(kind: type) -> Any:
     if kind in _BUILT_IN:
         return None
     found = _optree().register_pytree_node.get(kind, namespace=_NAMESPACE)
-    return None if found is None or found.namespace != _NAMESPACE else found.unflatten_func
+    return None if found is None or found.namespace != _NAMESPACE else found
 
 
 def name_children(tree: Any) -> tuple[list[tuple[Any, Any]], Callable[[list[Any]], Any]]:

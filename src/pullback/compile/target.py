@@ -73,6 +73,8 @@ class Limits:
     gil_release_ns: float
     #: From so many points on, a walk over memory is worth saving: fewer stay in the nearest cache.
     large_domain: int = 1 << 14
+    #: What an operation may weigh to be computed where its result is scattered, element by element if need be.
+    max_scattered_weight: float = 0
     #: The axes, each with its own stride, that the batch of a product may have.
     max_batch_axes: int = 1
     #: Dtypes in which products read the patches of a convolution where they are in its grid: nothing is laid out.

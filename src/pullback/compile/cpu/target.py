@@ -67,6 +67,7 @@ def cpu_limits(vector_bytes: int) -> Limits:
         product_part_multiple=32,
         max_batch_product_ns=500_000,  # larger products are left to several threads of the BLAS
         gil_release_ns=100_000,
+        max_scattered_weight=4,
         max_batch_axes=2,
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import spec_of
+from ...ops.forms import Gather
 from ...ops.index.normalize import SLOT, axes_before, has_separated_arrays
 from ...program.ir import Equation
 from ...program.scatters import counted_axis
@@ -71,21 +72,49 @@ def _stride_along_counts(seen: _IndexedLayout, arrays: Sequence[Any]) -> tuple[_
 def lower_gather(f: Fuser, e: Equation) -> None:
     source = f.layout_of(e.args[0])
     seen, arrays = _stride_along_counts(index_layout(source, e.static["index"], e.args[1:]), e.args[1:])
-    args = list(zip(arrays, seen.own, strict=True))
     # a gather reads anywhere in its source, so the source must be complete
     born = f.last_writes.get(id(source.buffer), -1)
-    step, axes = f.choose_kernel(seen.shape, args, after=born)
-    lines = tuple(f.line(a, step, tuple(axes[i] for i in own)) for a, own in args)
+    step, axes = f.choose_kernel(seen.shape, list(zip(arrays, seen.own, strict=True)), after=born)
+    f.record_line(e.results[0], step, f.kernel(step), _gather_line(f, e, step, axes), axes)
+
+
+def _gather_line(f: Fuser, e: Equation, step: int, axes: Axes) -> KernelLine:
+    """A gather in a kernel, the axes of its result on these axes of the domain."""
+    source = f.layout_of(e.args[0])
+    seen, arrays = _stride_along_counts(index_layout(source, e.static["index"], e.args[1:]), e.args[1:])
+    lines = tuple(f.line(a, step, tuple(axes[i] for i in own)) for a, own in zip(arrays, seen.own, strict=True))
     kernel = f.kernel(step)
     strides = strides_on_domain(kernel, axes, Layout(source.buffer, seen.shape, seen.strides))
     # it differs along the axes of its indices, and along those it walks itself
     used = frozenset(i for i, s in enumerate(strides) if s).union(*(line.axes for line in lines))
-    line = KernelLine(
+    f.readers.setdefault(id(source.buffer), []).append(step)
+    return KernelLine(
         "gather", source.buffer.dtype, used, phase_after(lines), lines, buffer=source.buffer, strides=strides,
         offset=seen.offset, weight=8, places=seen.slots, site=e.site,
     )  # fmt: skip
-    f.record_line(e.results[0], step, kernel, line, axes)
-    f.readers.setdefault(id(source.buffer), []).append(step)
+
+
+def _line_for_scatter(f: Fuser, x: Any, step: int, axes: Axes) -> KernelLine:
+    """The line of a value that is scattered: what nothing else uses, and weighs little, is computed there, so that it
+    goes through no memory.
+    """
+    made, e = f.kernel_values.get(id(x)), f.producer.get(id(x))
+    if made is None or e is None or id(x) in f.places or len(f.uses[id(x)]) > 1:
+        return f.line(x, step, axes)
+    axes = tuple(None if n == 1 else a for n, a in zip(spec_of(x).shape, axes, strict=True))
+    if isinstance(e.op.form, Gather):
+        source = f.layout_of(e.args[0])
+        if f.last_writes.get(id(source.buffer), -1) >= made.step:  # it has been overwritten since
+            return f.line(x, step, axes)
+        line = _gather_line(f, e, step, axes)
+    elif e.op.family == "elementwise" and e.op.kernel is not None and made.line.weight <= f.limits.max_scattered_weight:
+        rank = len(axes)
+        lines = tuple(_line_for_scatter(f, a, step, axes[rank - spec_of(a).ndim :]) for a in e.args)
+        line = f.line_maker(e)(lines, phase_after(lines))
+    else:
+        return f.line(x, step, axes)
+    f.kernel(step).lines.append(line)
+    return line
 
 
 def lower_scatter(f: Fuser, e: Equation, target: Layout, values: Any, arrays: Sequence[Any], word: str) -> None:
@@ -97,7 +126,8 @@ def lower_scatter(f: Fuser, e: Equation, target: Layout, values: Any, arrays: Se
     step = f.new_kernel(seen.shape)
     axes: Axes = tuple(None if n == 1 else i for i, n in enumerate(seen.shape))
     lines = tuple(f.line(a, step, tuple(axes[i] for i in own)) for a, own in zip(arrays, seen.own, strict=True))
-    line = f.line(values, step, axes[len(axes) - spec_of(values).ndim :])
+    own = axes[len(axes) - spec_of(values).ndim :]
+    line = _line_for_scatter(f, values, step, own) if word else f.line(values, step, own)
     kernel = f.kernel(step)
     strides = strides_on_domain(kernel, axes, Layout(target.buffer, seen.shape, seen.strides))
     points = math.prod(seen.shape)

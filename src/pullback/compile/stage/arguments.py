@@ -10,6 +10,7 @@ import numpy as np
 
 from ...arrays.backends import is_device_array
 from ...arrays.tensor import Tensor
+from ...arrays.trees import registered_flatten
 
 _ndarray = np.ndarray
 
@@ -20,8 +21,8 @@ Flattener = Callable[[tuple[Any, ...]], list[Any] | None]
 
 def make_flattener(args: tuple[Any, ...]) -> Flattener | None:
     """A function that flattens arguments of the structure of these, written out: half of the time of a walk over it.
-    None if they have anything but arrays in dicts, lists, tuples, named tuples and None. That leaves are arrays is
-    checked by native code.
+    None if they have anything but arrays in dicts, lists, tuples, named tuples, registered classes and None. That
+    leaves are arrays is checked by native code.
     """
     text = _FlattenerText()
     if not text.add(args, "args"):
@@ -54,7 +55,8 @@ class _FlattenerText:
             return keys is not None and self._add_dict(x, name, keys)
         if type(x) in (list, tuple) or (isinstance(x, tuple) and hasattr(x, "_fields")):
             return self._add_sequence(x, name)
-        return False
+        take_apart = registered_flatten(type(x))
+        return take_apart is not None and self._add_registered(x, name, take_apart)
 
     def _add_dict(self, x: dict[Any, Any], name: str, keys: list[Any]) -> bool:
         # a function sees the order of its dicts
@@ -72,6 +74,18 @@ class _FlattenerText:
         names = [self._name() for _ in x]
         self.lines.append(f"{', '.join(names)}, = {name}")
         return all(self.add(item, own) for own, item in zip(names, x, strict=True))
+
+    def _add_registered(self, x: Any, name: str, take_apart: Callable[[Any], tuple[Any, ...]]) -> bool:
+        children, rest, *_ = take_apart(x)
+        if type(children) not in (list, tuple):
+            return False
+        parts, kept, known = self._name(), self._name(), self._know(rest)
+        self.lines += [
+            f"if type({name}) is not {self._know(type(x))}: return None",
+            f"{parts}, {kept}, *_ = {self._know(take_apart)}({name})",
+            f"if {kept} is not {known} and {kept} != {known}: return None",
+        ]
+        return self._add_sequence(children, parts)
 
     def _name(self) -> str:
         self.count += 1

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...arrays.backends import namespace_on
 from ...arrays.spec import is_real_float, spec_of
-from ...errors import ArgumentError, DtypeError, ShapeError
+from ...errors import ArgumentError, ConvergenceError, DtypeError, ShapeError
 from ...ops.contract.matrix_products import matmul
 from ...ops.dispatch import shape
 from ...ops.elementwise import pointwise
@@ -28,6 +28,7 @@ from ..solve_report import Solution
 from ..solvers.predictor_corrector import PredictorCorrector
 from ..vector_layout import VectorLayout
 from .minimum import solve_program
+from .scaling import choose_units
 
 #: The most steps, more than a program with a solution takes.
 _MAX_STEPS = 200
@@ -88,7 +89,15 @@ def solve_quadratic(
     program = QuadraticProgram(VectorLayout(None, [spec_of(data[1])]), _check_cones(cones, rows))
     start = namespace_on(spec_of(q).device).zeros(size, dtype)
     policy = Implicit() if options.derivative is None else options.derivative
-    return solve_program(program, [start], start, (data,), options, policy, PredictorCorrector())
+    units = choose_units(data, program.measure(start, (data,)).cones)
+    try:
+        found = solve_program(
+            program, [start], start, (units.scale_program(data),), options, policy, PredictorCorrector()
+        )
+    except ConvergenceError as error:
+        error.best = error.best * units.x
+        raise
+    return replace(found, value=found.value * units.x, multipliers=units.restore_multipliers(found.multipliers))
 
 
 @dataclass(frozen=True, eq=False)

@@ -130,7 +130,16 @@ def _lower_barrier(problem: SolverProblem, state: State) -> State:
         return pointwise.maximum(least, pointwise.minimum(_BARRIER_FACTOR * mu, pointwise.power(mu, _BARRIER_POWER)))
 
     lowered = while_loop(is_solved, lower, mu)
-    return state | {"mu": lowered, "weight": pointwise.where(lowered < mu, 1.0, state["weight"])}
+    weight = pointwise.where(lowered < mu, _guess_weight(shape, state["x"]), state["weight"])
+    return state | {"mu": lowered, "weight": weight}
+
+
+def _guess_weight(shape: ProgramShape, w: Any) -> Any:
+    """What the merit makes of missing constraints until a step needs more: no more than the multipliers, or steps along
+    constraints that bend would stay tiny where f is small.
+    """
+    _, y, z = shape.cut_unknown(w)
+    return pointwise.minimum(1.0, reductions.max(pointwise.abs(concat([y, z])), initial=0.0))
 
 
 def _find_descent(here: Linearization, r: Any, before: Any) -> tuple[dict[str, Any], Any]:

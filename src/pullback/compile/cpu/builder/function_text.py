@@ -111,6 +111,12 @@ class FunctionText:
         self.lines.append(f"  store {kind} {start}, ptr {name}")
         return name
 
+    def first_slot(self, kind: str, start: str) -> str:
+        """A slot that is initialized where the function begins."""
+        name = f"%a{next(self.counter)}"
+        self.entry += [f"  {name} = alloca {kind}", f"  store {kind} {start}, ptr {name}"]
+        return name
+
     def render(self, head: str, *first: str) -> str:
         """The whole function; its slots, and the lines that come `first`, are in its entry block."""
         return "\n".join([f"{head} #0 {{", "entry:", *self.entry, *first, *self.lines, "  ret void", "}"])

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...loop_ir import Buffer
 from ...varying import Operand
-from ..builder.function_text import INDEX
+from ..builder.function_text import INDEX, FunctionText
 from ..builder.ir_builder import IRBuilder
 from ..builder.memory import emit_address, emit_gather, emit_load, emit_scatter, emit_store
 from ..builder.vector_types import IRValue, format_number, llvm_element_type
@@ -34,8 +34,23 @@ class ElementRef:
 class BufferAccess:
     """The memory of one function: its parameters are the buffers, in the order of their first use."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: FunctionText) -> None:
+        self.text = text
         self.buffers: list[Buffer] = []
+        self._status = ""
+
+    def status_slot(self) -> str:
+        """Where loops note an index out of range: a slot, so that none waits for the memory of the round before."""
+        if not self._status:
+            self._status = self.text.first_slot("i32", "0")
+        return self._status
+
+    def end(self) -> None:
+        """Add what was noted to `%status`, at the end of the function."""
+        if self._status:
+            builder = self.text.builder(1)
+            noted, there = (builder.assign(f"load i32, ptr {at}") for at in (self._status, "%status"))
+            builder.emit(f"store i32 {builder.assign(f'or i32 {noted}, {there}')}, ptr %status")
 
     def pointer(self, buffer: Buffer) -> str:
         # its position is that of the function's parameter

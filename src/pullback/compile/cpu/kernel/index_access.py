@@ -16,22 +16,40 @@ _WHOLE = np.dtype(np.int64)
 
 
 def index_offset(
-    builder: IRBuilder, slots: Sequence[tuple[int, int]], indices: Sequence[IRValue], mask: str | None
+    access: BufferAccess,
+    builder: IRBuilder,
+    slots: Sequence[tuple[int, int]],
+    indices: Sequence[IRValue],
+    mask: str | None,
+    branches: bool = False,
 ) -> IRValue:
     """The offset of indices in elements; `slots` are the (stride, size) of their axes. A negative index counts from the
-    end; one out of range sets `%status`, and points at the first element.
+    end; one out of range sets the status, and points at the first element. If it `branches`, one that is in its axis as
+    it stands costs a comparison.
     """
     before, builder.dtype = builder.dtype, _WHOLE
     total: IRValue | None = None
     for (stride, size), index in zip(slots, indices, strict=True):
-        by = builder.multiply(_check_index(builder, builder.cast(index, _WHOLE), size, mask), builder.constant(stride))
+        index = builder.cast(index, _WHOLE)
+        checked = (_branch_on_index if branches else _wrap_index)(access, builder, index, size, mask)
+        by = builder.multiply(checked, builder.constant(stride))
         total = by if total is None else builder.add(total, by)
     builder.dtype = before
     assert total is not None
     return total
 
 
-def _check_index(builder: IRBuilder, index: IRValue, size: int, mask: str | None) -> IRValue:
+def _branch_on_index(access: BufferAccess, builder: IRBuilder, index: IRValue, size: int, mask: str | None) -> IRValue:
+    found = access.text.first_slot(INDEX, "0")
+    builder.emit(f"store {INDEX} {index.name}, ptr {found}")
+    unusual = builder.assign(f"icmp uge {INDEX} {index.name}, {builder.constant(size).name}")
+    end = access.text.begin_if(unusual)
+    builder.emit(f"store {INDEX} {_wrap_index(access, builder, index, size, mask).name}, ptr {found}")
+    access.text.end_if(end)
+    return builder.assign_value(f"load {INDEX}, ptr {found}", _WHOLE)
+
+
+def _wrap_index(access: BufferAccess, builder: IRBuilder, index: IRValue, size: int, mask: str | None) -> IRValue:
     wrapped = builder.select(
         builder.less(index, builder.constant(0)), builder.add(index, builder.constant(size)), index
     )
@@ -44,21 +62,22 @@ def _check_index(builder: IRBuilder, index: IRValue, size: int, mask: str | None
             f"xor {llvm_type(BOOL, builder.lanes)} {mask}, {builder.number(True, BOOL).name}", BOOL
         )
         inside = builder.logical_or(inside, unused)
-    _note_out_of_range(builder, inside)
+    _note_out_of_range(access, builder, inside)
     # memory is accessed in any case, so a bad index points at the first element
     safe = builder.select(inside, wrapped, builder.constant(0))
     return safe if mask is None else builder.select(IRValue(mask, BOOL, builder.lanes), safe, builder.constant(0))
 
 
-def _note_out_of_range(builder: IRBuilder, inside: IRValue) -> None:
+def _note_out_of_range(access: BufferAccess, builder: IRBuilder, inside: IRValue) -> None:
     """Set the status if an index was out of range; the loop goes on, so that it has no branches."""
     every = inside.name
     if builder.lanes > 1:
         every = builder.call(f"llvm.vector.reduce.and.v{builder.lanes}i1", BOOL, inside, lanes=1).name
     bad = builder.assign(f"xor i1 {every}, true")
     wide = builder.assign(f"zext i1 {bad} to i32")
-    there = builder.assign("load i32, ptr %status")
-    builder.emit(f"store i32 {builder.assign(f'or i32 {there}, {wide}')}, ptr %status")
+    slot = access.status_slot()
+    there = builder.assign(f"load i32, ptr {slot}")
+    builder.emit(f"store i32 {builder.assign(f'or i32 {there}, {wide}')}, ptr {slot}")
 
 
 def shift_base(
@@ -67,9 +86,10 @@ def shift_base(
     place: ElementRef,
     slots: Sequence[tuple[int, int]],
     indices: Sequence[IRValue],
+    branches: bool,
 ) -> ElementRef:
     """A place shifted by indices that are the same for all lanes."""
-    by = index_offset(scalar, slots, indices, None)
+    by = index_offset(access, scalar, slots, indices, None, branches)
     element = llvm_element_type(place.buffer.dtype, True)
     base = scalar.assign(f"getelementptr {element}, ptr {access.pointer(place.buffer)}, {INDEX} {by.name}")
     return ElementRef(place.buffer, place.strides, place.offset, place.counters, base)
@@ -85,7 +105,7 @@ def load_lanes_at(
 ) -> IRValue:
     """Load each lane at its own indices."""
     lanes = builder.lanes
-    by = index_offset(builder, slots, indices, mask)
+    by = index_offset(access, builder, slots, indices, mask)
     base = access.address(builder, place)
     if place.lane_stride:
         steps = lane_offsets(builder, place.lane_stride)

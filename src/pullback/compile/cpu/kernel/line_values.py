@@ -122,5 +122,7 @@ class LineValues:
         self, builder: IRBuilder, x: KernelLine | Store, place: ElementRef, indices: list[IRValue]
     ) -> ElementRef:
         """A place shifted by indices that are the same for all lanes."""
-        rows = [self.row_scalar(a) for a in x.args] if builder.lanes > 1 else indices
-        return shift_base(self.access, self.text.builder(1), place, x.places, rows)
+        single = builder.lanes == 1
+        # vectors of one row compute the same offset again, which LLVM sees where no branch lies between
+        rows = indices if single else [self.row_scalar(a) for a in x.args]
+        return shift_base(self.access, self.text.builder(1), place, x.places, rows, branches=single)

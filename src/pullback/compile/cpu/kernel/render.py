@@ -113,7 +113,7 @@ class _Renderer:
         # arithmetic makes one NaN, without lower bits, and passes on those it meets: from bfloat16, none has any
         loaded = [line.buffer.dtype for line in self.used if line.buffer is not None]
         self.text.has_long_nans = any(d.kind == "f" for d in loaded)
-        self.access = BufferAccess()
+        self.access = BufferAccess(self.text)
         self.values = LineValues(self.text, self.domain, self.access)
         self.phases = count_phases(kernel)
         self.row_scratch = RowScratch(plan_rows(self.domain, limits))
@@ -134,6 +134,7 @@ class _Renderer:
             self.text.close(loop)
             if not i:
                 self.kept.end()
+        self.access.end()
         buffers = self.access.buffers
         overlapping = find_overlapping_buffers(buffers)
         # LLVM may reorder accesses of pointers that are noalias
