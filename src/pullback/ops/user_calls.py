@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.buffers import Buffer, Run, current_run
+from ..arrays.buffers import WITHOUT_BUFFERS, Buffer, Run, current_run, unwrap_tracked
 from ..arrays.call_site import is_library_code, known_files
 from ..arrays.closures import content_of, is_library, names_in_code
 from ..arrays.imported import imported_module
@@ -37,6 +37,8 @@ NAMES = """
     copy array asarray asanyarray ascontiguousarray asfortranarray fromiter r_ c_ vectorize
 """
 _names = frozenset(NAMES.split())
+#: Those that return their argument, or a copy, as an array.
+_CONVERTERS = frozenset(("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray"))
 
 
 #: Modules of NumPy and SciPy with formulas in NumPy's functions, which run as a user's do.
@@ -53,7 +55,7 @@ _getframe = sys._getframe
 
 def _is_inside() -> bool:
     run = current_run.get()
-    return run is not None and not run.is_over
+    return run is not None and run.makes_buffers and not run.is_over
 
 
 def call_function(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> Any:
@@ -61,7 +63,11 @@ def call_function(function: Callable[..., Any], args: Any, kwargs: Mapping[str, 
     if _is_inside():
         out = _pairs.get(id(function), (None, function))[1](*args, **kwargs)
     elif _needs_no_buffers(function, args):
-        out = function(*args, **kwargs)
+        token = current_run.set(WITHOUT_BUFFERS)
+        try:
+            out = function(*args, **kwargs)
+        finally:
+            current_run.reset(token)
     else:
         with _Replacements(function):
             function = _pairs.get(id(function), (None, function))[1]  # as in pb.grad(scipy.optimize.rosen)
@@ -187,8 +193,12 @@ class _Replacements:
 def _from_user(function: Callable[..., Any], ours: Callable[..., Any]) -> Any:
     """A function of NumPy that is ours for lines of the user's, in a call of a transform."""
 
+    converts = function.__name__ in _CONVERTERS
+
     def replacement(*args: Any, **kwargs: Any) -> Any:
         if not _is_inside() or not _is_user_frame(_getframe(1)):
+            return function(*args, **kwargs)
+        if converts and args and isinstance(unwrap_tracked(args[0]), Value) and not _is_caller(_getframe(1), function):
             return function(*args, **kwargs)
         return ours(*args, **kwargs)
 
@@ -196,6 +206,15 @@ def _from_user(function: Callable[..., Any], ours: Callable[..., Any]) -> Any:
     replacement.__module__, replacement.__doc__ = function.__module__, function.__doc__
     replacement.__wrapped__ = function  # type: ignore[attr-defined]
     return replacement
+
+
+def _is_caller(frame: Any, function: Any) -> bool:
+    """Whether a user's line calls a function itself: compiled code has no frame, and takes nothing but arrays."""
+    code, known = frame.f_code, frame.f_globals
+    if function.__name__ in code.co_names:
+        return True
+    mentioned = (*map(known.get, code.co_names), *frame.f_locals.values())
+    return any(_originals.get(id(getattr(x, "func", x))) is function for x in mentioned)
 
 
 def _is_user_frame(frame: Any) -> bool:
@@ -246,6 +265,10 @@ def _prepare() -> None:
         original = getattr(np, name)
         changes[name] = original, _from_user(original, ours)
     _register(changes)
+    tricks = np.lib.stride_tricks
+    shown = {"as_strided": (tricks.as_strided, _from_user(tricks.as_strided, creation.SHOW_MEMORY))}
+    _register(shown)
+    _libraries.append(_Namespace(vars(tricks), shown))
     call = np.vectorize.__call__
     of_elements = _from_user(call, functools.partial(creation.call_vectorized, call))
     _libraries.append(_Namespace(vars(np), changes))
