@@ -15,7 +15,7 @@ class Run:
     arrays into which derivatives were written. In one that `makes_buffers` NumPy's creation functions do.
     """
 
-    __slots__ = ("is_over", "makes_buffers", "tracked")
+    __slots__ = ("__weakref__", "is_over", "makes_buffers", "tracked")
 
     def __init__(self, makes_buffers: bool = True) -> None:
         self.is_over = False
