@@ -212,6 +212,16 @@ def test_a_child_process_starts_with_numpys_names_and_a_lock_of_its_own():
     assert status == (child, 0)
 
 
+def test_functions_of_no_module_are_found_behind_what_wraps_them():
+    names = {}
+    exec("from numpy import zeros as z\ndef f(x):\n y = z(3)\n y[:] = x\n return y @ x", names)
+    f = names["f"]
+    wrapped = types.SimpleNamespace(call=functools.partial(lambda g, x: g(x), f))
+    for g in (f, lambda x: f(x), functools.partial(f), wrapped.call, types.MethodType(lambda _, x: f(x), wrapped)):
+        np.testing.assert_allclose(pb.grad(g)(X), 2 * X)
+    assert names["z"] is np.zeros
+
+
 FORMS = {
     "partial": lambda: functools.partial(lambda scale, x: _filled(scale * x), 2.0),
     "lambda": lambda: lambda x: _filled(2.0 * x),

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from operator import itemgetter
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 from weakref import ref
 
@@ -290,32 +290,53 @@ _pairs: dict[int, tuple[Any, Any]] = {}
 #: By the id of either, the former.
 _originals: dict[int, Any] = {}
 _libraries: list[_Namespace] = []
-#: For each namespace of a module, by its id: how many names it had when they were searched, and what was found.
-_searched: dict[int, tuple[int, _Namespace | None]] = {}
+#: For each namespace of the user's, by its id: how many names it had when they were searched, what was found, and it.
+_searched: dict[int, tuple[int, _Namespace | None, Any]] = {}
 #: The ids of what stands for functions of NumPy for good.
 _staying: set[int] = set()
 #: Modules of SciPy whose rules are among them.
 _prepared: set[str] = set()
 #: By id, the code of functions whose imports were looked at.
 _imported: dict[int, CodeType] = {}
-_user_modules: tuple[int, list[dict[str, Any]]] = (0, [])
+#: How many modules there were, the namespaces of those of the user's, and their ids.
+_user_modules: tuple[int, list[dict[str, Any]], frozenset[int]] = (0, [], frozenset())
 
 
 def _namespaces(function: Any) -> list[_Namespace]:
     if not _libraries:
         _prepare()
-    modules, own = _namespaces_of_user(), getattr(function, "__globals__", None)
-    found = list(_libraries)
-    if own is not None and not is_library(own.get("__name__")) and not any(own is names for names in modules):
-        modules = [*modules, own]  # a function that `exec` made
+    modules, found = _namespaces_of_user(), list(_libraries)
+    known = _user_modules[2]
+    if type(function) is not FunctionType or function.__closure__ or id(function.__globals__) not in known:
+        modules = [*modules, *(names for names in _globals_of(function) if id(names) not in known)]
     for names in modules:
-        count, namespace = _searched.get(id(names), (-1, None))
+        count, namespace, _ = _searched.get(id(names), (-1, None, None))
         if count != len(names):
             namespace = _search(names)
-            _searched[id(names)] = len(names), namespace
+            _searched[id(names)] = len(names), namespace, names  # held, so that no other gets its id
         if namespace is not None:
             found.append(namespace)
     return found
+
+
+def _globals_of(function: Any) -> list[dict[str, Any]]:
+    """The namespaces of a function, and of those that it wraps: `exec` makes some that belong to no module."""
+    found: dict[int, dict[str, Any]] = {}
+    stack, seen = [function], set()
+    while stack:
+        x = stack.pop()
+        if id(x) in seen or isinstance(x, (type, ModuleType, np.ndarray)):
+            continue
+        seen.add(id(x))
+        if isinstance(x, FunctionType):
+            if not is_library(x.__globals__.get("__name__")):
+                found[id(x.__globals__)] = x.__globals__
+            stack += filter(callable, map(content_of, x.__closure__ or ()))
+        elif isinstance(x, functools.partial):
+            stack += filter(callable, (x.func, *x.args, *x.keywords.values()))
+        else:  # a method, or an object
+            stack.append(x.__func__ if isinstance(x, MethodType) else type(x).__call__)
+    return list(found.values())
 
 
 def _prepare() -> None:
@@ -427,7 +448,7 @@ def _namespaces_of_user() -> list[dict[str, Any]]:
         _State.modules = frozenset(name for name, _ in named)
         _State.unfinished = tuple(m for _, m in named if getattr(m.__spec__, "_initializing", False))
         modules = [vars(m) for name, m in named if not is_library(name) or name in _LIKE_USERS]
-        _user_modules = count if is_complete else -1, modules
+        _user_modules = count if is_complete else -1, modules, frozenset(map(id, modules))
     return _user_modules[1]
 
 
