@@ -235,6 +235,11 @@ def as_array(x: Any) -> Any:
         return x.unknowns.recorder.value_of(x)
     if isinstance(x, np.ma.MaskedArray):
         raise DtypeError("masked arrays of NumPy have no derivative.\n  Use pb.masked.array(x), or x.filled(value).")
+    if isinstance(x, np.matrix):  # an operator of ours would multiply by elements
+        raise DtypeError(
+            "np.matrix: its * and ** are products of matrices, unlike those of arrays.\n"
+            "  Use np.asarray(m), and @ for the product."
+        )
     try:
         array = np.asarray(x)
     except (ConversionError, GraphError):

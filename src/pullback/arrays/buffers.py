@@ -12,14 +12,19 @@ import numpy as np
 
 class Run:
     """A call of a user's function by a transform; a context that was copied meanwhile may outlive it. `tracked` are the
-    arrays into which derivatives were written.
+    arrays into which derivatives were written. In one that `makes_buffers` NumPy's creation functions do.
     """
 
-    __slots__ = ("is_over", "tracked")
+    __slots__ = ("__weakref__", "is_over", "makes_buffers", "tracked")
 
-    def __init__(self) -> None:
+    def __init__(self, makes_buffers: bool = True) -> None:
         self.is_over = False
+        self.makes_buffers = makes_buffers
         self.tracked: list[ref[Buffer]] = []
+
+
+#: The call of a function that creates no arrays.
+WITHOUT_BUFFERS = Run(makes_buffers=False)
 
 
 current_run: ContextVar[Run | None] = ContextVar("pullback_user_call", default=None)
@@ -32,8 +37,10 @@ class Buffer(np.ndarray):
     two kinds are in `ops/protocol/buffers.py`. `whole` and `places` belong to those that hold derivatives.
     """
 
-    __slots__ = ("places", "views", "whole")
+    __slots__ = ("memory_of", "places", "views", "whole")
     __hash__: ClassVar[None]
+    #: Of a view that NumPy made as an array of its own class: the owner of that memory.
+    memory_of: Buffer
     #: Of an array with memory of its own: weak references to the others that lie in it.
     views: list[ref[Buffer]]
     #: A tensor with the values of all the memory, in the shape of the array that it belongs to.
@@ -42,14 +49,17 @@ class Buffer(np.ndarray):
     places: Any
 
     def __array_finalize__(self, source: Any) -> None:
-        owner = self.base
-        if isinstance(owner, Buffer):
-            views = getattr(owner, "views", None)
-            if views is None:
-                owner.views = views = []
-            elif len(views) > 32 and not len(views) & (len(views) - 1):
-                views[:] = [view for view in views if view() is not None]
-            views.append(ref(self))
+        if isinstance(self.base, Buffer):
+            self.base.owner.adopt_view(self)
+
+    def adopt_view(self, view: Buffer) -> None:
+        """Let an array that lies in the memory of this one follow when a derivative is written."""
+        views = getattr(self, "views", None)
+        if views is None:
+            self.views = views = []
+        elif len(views) > 32 and not len(views) & (len(views) - 1):
+            views[:] = [other for other in views if other() is not None]
+        views.append(ref(view))
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
         return array[()] if return_scalar else array.view(type(self))
@@ -70,7 +80,8 @@ class Buffer(np.ndarray):
     @property
     def owner(self) -> Buffer:
         """The array whose memory this is: itself, unless it is a view."""
-        return self.base if isinstance(self.base, Buffer) else self
+        base = self.base
+        return base.owner if isinstance(base, Buffer) else getattr(self, "memory_of", self)
 
 
 def unwrap_tracked(x: Any) -> Any:

@@ -26,7 +26,7 @@ from .protect import as_immutable
 from .scope import Scope, current_scope, enclosing_scopes
 from .spec import FLOAT8_CODES, Spec, spec_of
 from .value import Value
-from .views import is_view, view_write_error
+from .views import is_view, living_views, view_write_error
 
 
 class Tensor(ConvertibleValue):
@@ -207,7 +207,8 @@ class Tensor(ConvertibleValue):
 
     def rebind(self, new: Any, what: str) -> Tensor:
         """Point this variable at a new value of the same shape and dtype. All in-place operations end here."""
-        if modes() is UNRECORDED and type(new) is Tensor and self._is_plain_update(new):
+        views = living_views(self) if hasattr(self, "_views") else ()
+        if not views and modes() is UNRECORDED and type(new) is Tensor and self._is_plain_update(new):
             self.value = new.value
             return self
         if is_view(self) and not what.startswith("in-place"):  # operators check themselves: `x[i] += v` is one
@@ -221,9 +222,7 @@ class Tensor(ConvertibleValue):
             if not np.can_cast(new.dtype, self.dtype, casting="same_kind"):
                 raise DtypeError(f"{what}: a {new.dtype} result does not fit into a {self.dtype} tensor.")
             new = new.astype(self.dtype)
-        for scope in enclosing_scopes():
-            if scope.rebindings is not None:
-                scope.rebindings.append((self, self.value, self.spec, self.node, self.status))
+        self._note_rebinding()
         installed().rebinds(self)
         was_retained = self.node is not None and self.node.forget(self)
         is_parameter = self.is_leaf and self.node is not None and not modes().grad
@@ -238,7 +237,19 @@ class Tensor(ConvertibleValue):
         self.spec = spec_of(self.value)
         if new.status and not (is_parameter and new.is_inference):
             self.mark(new.status)
+        for view, cut in views:
+            view.follow(cut(self))
         return self
+
+    def _note_rebinding(self) -> None:
+        for scope in enclosing_scopes():
+            if scope.rebindings is not None:
+                scope.rebindings.append((self, self.value, self.spec, self.node, self.status))
+
+    def follow(self, new: Any) -> None:
+        self._note_rebinding()
+        self.value, self.spec, self.node = new.value, new.spec, new.node
+        self._status = new.status
 
     def _is_plain_update(self, new: Tensor) -> bool:
         """Whether a result of `no_grad` only takes the place of the value, as where a parameter is updated."""

@@ -29,10 +29,13 @@ class Value(MethodNames):
     Abstract, but no ABC: `isinstance` runs in every op call, and an ABC makes it ten times slower.
     """
 
-    __slots__ = ("__weakref__", "_sources")
+    __slots__ = ("__weakref__", "_cuts", "_sources", "_views")
     __array_priority__ = 1000
     spec: Spec
+    #: Of a view: weak references to what it was cut from, and of what a transform runs on, how; see `views.py`.
     _sources: tuple[ref[Any], ...]
+    _cuts: list[tuple[ref[Any], Any]]
+    _views: list[ref[Any]]
     #: The run of a transform that this value belongs to; tensors belong to none.
     scope: Scope | None = None
     #: Whether values of one scope with equal parts (and one batch axis) are equal.
@@ -123,11 +126,12 @@ class Value(MethodNames):
             raise self.conversion_error(f"format(x, {form!r})")
         return str(self)
 
-    def __copy__(self) -> Value:
-        return self  # a value of a transform never changes
+    def __copy__(self) -> Any:
+        return self.alias()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Value:
-        return self
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        memo[id(self)] = self.alias()
+        return memo[id(self)]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise ConversionError(
@@ -177,6 +181,10 @@ class Value(MethodNames):
     def point_at(self, new: Any, what: str) -> None:
         """Rebind this wrapper to another value of its shape and dtype. What was computed from it stays."""
         raise self.rebind_error(what)
+
+    def follow(self, new: Any) -> None:
+        """Point a view at what it shows after a write to its source."""
+        self.point_at(new, "x[index] = value")
 
     def alias(self) -> Any:
         """The value that this wrapper stands for now, under a wrapper that no user can rebind."""

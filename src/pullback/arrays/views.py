@@ -3,32 +3,76 @@
 In NumPy `row -= 1` changes the array that `row` was cut from. Values never change, so it would change `row` alone, and
 a program that relies on NumPy's behavior would compute a wrong result. A slice holds weak references to
 the tensors it was cut from: if none of them is alive, no program can tell the difference, and writing is allowed.
+
+The other way round, a write to the tensor shows in what was cut from it before. On a tape of the user's it does not, a
+slice is a value of its own. In a function that a transform runs it does, as in the same function of bare arrays:
+the slices that are still alive (`living_views`) are cut again, which costs nothing where there are none.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
 from ..errors import GraphError
+from .buffers import current_run
 from .value import Value
+
+#: A function of a tensor that returns the slice.
+Cut = Callable[[Any], Any]
 
 #: References held by a local variable here and by the call of `getrefcount`.
 _LOCAL_REFERENCES = 2
 
 
-def as_view(out: Any, source: Any) -> Any:
-    """Mark a result that in NumPy would be a view of the source."""
-    return as_tensor_view(out, source) if isinstance(out, Value) and isinstance(source, Value) else out
+def as_view(out: Any, source: Any, cut: Cut) -> Any:
+    """Mark a result that in NumPy would be a view of the source, and that `cut(source)` returns."""
+    return as_tensor_view(out, source, cut) if isinstance(out, Value) and isinstance(source, Value) else out
 
 
-def as_tensor_view(out: Any, source: Any) -> Any:
+def as_tensor_view(out: Any, source: Any, cut: Cut) -> Any:
     """The same for values."""
     if out is not source:
         older = getattr(source, "_sources", None)
         out._sources = (ref(source),) if older is None else (ref(source), *older)
+        if out.spec.shape and current_run.get() is not None:  # without axes it is a number in NumPy
+            _link(out, source, cut)
     return out
+
+
+def _link(view: Value, source: Value, cut: Cut) -> None:
+    """Let a view be cut again when its source, or what that was cut from, is written to."""
+    cuts = [(ref(source), cut), *((root, _then(before, cut)) for root, before in getattr(source, "_cuts", ()))]
+    view._cuts = cuts
+    reference = ref(view)
+    for root, _ in cuts:
+        owner = root()
+        if owner is None:
+            continue
+        views = getattr(owner, "_views", None)
+        if views is None:
+            owner._views = views = []
+        elif len(views) > 32 and not len(views) & (len(views) - 1):
+            views[:] = [other for other in views if other() is not None]
+        views.append(reference)
+
+
+def _then(first: Cut, second: Cut) -> Cut:
+    return lambda x: second(first(x))
+
+
+def unlink(view: Value) -> None:
+    """Do not cut a view again: it is a temporary value that no variable holds."""
+    if hasattr(view, "_cuts"):
+        view._cuts = []
+
+
+def living_views(source: Value) -> list[tuple[Value, Cut]]:
+    """The views of a value that follow a write to it, and how each is cut."""
+    views = (reference() for reference in getattr(source, "_views", ()))
+    return [(view, cut) for view in views if view is not None for root, cut in view._cuts if root() is source]
 
 
 def is_view(x: Any) -> bool:

@@ -10,7 +10,9 @@ import numpy as np
 from ..arrays.backends import is_array
 from ..arrays.call_site import attributed_to_caller
 from ..arrays.devices import normalize_device
+from ..arrays.dtypes import as_dtype
 from ..arrays.spec import spec_of
+from ..arrays.value import Value
 from . import placement
 from .dispatch import as_value
 from .elementwise import pointwise
@@ -32,6 +34,8 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
     dtype('float32')
     """
     value = as_value(x)
+    if not copy and device is None and isinstance(value, Value) and value.dtype == as_dtype(dtype):
+        return value  # itself, which a program may rely on when it writes to the result
     found = reshaping.astype(value, dtype)
     if device is not None:
         found = placement.move(found, normalize_device(device, "astype"))

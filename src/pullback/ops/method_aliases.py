@@ -87,7 +87,7 @@ def _t(self: Any) -> Any:
 
 def _unsqueeze(self: Any, dim: int) -> Any:
     """The tensor with an axis of size 1 more."""
-    return as_view(reshaping.expand_dims(self, dim), self)
+    return as_view(reshaping.expand_dims(self, dim), self, lambda x: reshaping.expand_dims(x, dim))
 
 
 def _expand(self: Any, *sizes: Any) -> Any:
@@ -95,12 +95,12 @@ def _expand(self: Any, *sizes: Any) -> Any:
     wanted = sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
     more = len(wanted) - self.ndim
     shape = tuple(self.shape[i - more] if size == -1 and i >= more else size for i, size in enumerate(wanted))
-    return as_view(reshaping.broadcast_to(self, shape), self)
+    return as_view(reshaping.broadcast_to(self, shape), self, lambda x: reshaping.broadcast_to(x, shape))
 
 
 def _expand_as(self: Any, other: Any) -> Any:
     """Axes of size 1 repeated to the shape of another tensor."""
-    return as_view(reshaping.broadcast_to(self, other.shape), self)
+    return _expand(self, *other.shape)
 
 
 def _clamp(self: Any, min: Any = None, max: Any = None) -> Any:

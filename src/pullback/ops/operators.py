@@ -13,7 +13,7 @@ from ..arrays.namespace import VERSIONS
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
-from ..arrays.views import as_view, is_view, view_write_error
+from ..arrays.views import as_view, is_view, living_views, unlink, view_write_error
 from ..errors import ArgumentError, ArgumentTypeError, DtypeError, GraphError, ShapeError
 from ..settings import UNRECORDED, modes
 from . import functions, placement
@@ -60,22 +60,25 @@ def _compress(self: Value, condition: Any, axis: Any = None) -> Any:
     return lazy_function("index.selection", "compress")(condition, self, axis)
 
 
+def _conj(self: Value) -> Any:
+    """The complex conjugate; real numbers as they are."""
+    return pointwise.conj(self) if self.dtype.kind == "c" else self
+
+
 _METHODS: dict[str, Any] = {
     "sum": reductions.sum, "mean": reductions.mean, "prod": reductions.prod, "max": reductions.max,
     "min": reductions.min,
     "any": reductions.any, "all": reductions.all, "argmax": reductions.argmax,
-    "argmin": reductions.argmin, "astype": functions.astype, "squeeze": reshaping.squeeze, "repeat": arrange.repeat,
-    "take": indexing.take, "conj": pointwise.conj, "conjugate": pointwise.conj, "clip": functions.clip,
+    "argmin": reductions.argmin, "astype": functions.astype, "repeat": arrange.repeat,
+    "take": indexing.take, "conj": _conj, "conjugate": _conj, "clip": functions.clip,
     "dot": lazy_function("contract.dot_products", "dot"), "round": lazy_function("elementwise.rounding", "round"),
     "trace": lazy_function("shape.diagonals", "trace"),
-    "swapaxes": lazy_function("shape.stack_split", "swapaxes"),
     "nonzero": lazy_function("index.selection", "nonzero"), "var": reductions.var,
     "argsort": lazy_function("order.sorting", "argsort"), "cumprod": scans.cumulative_prod, "std": reductions.std,
     "searchsorted": lazy_function("order.sorting", "searchsorted"), "compress": _compress,
     "choose": lazy_function("index.selection", "choose"),
     "exp": pointwise.exp, "log": pointwise.log, "sqrt": pointwise.sqrt, "tanh": pointwise.tanh, "sin": pointwise.sin,
     "cos": pointwise.cos, "abs": pointwise.abs, "square": pointwise.square, "cumsum": scans.cumulative_sum,
-    "diagonal": arrange.diagonal,
 }  # fmt: skip
 
 
@@ -136,13 +139,11 @@ def _refuse_on_view(
             return unrecorded(self, other)
         # In `x[i] += v` no variable holds the slice, and the result is written to x at once. A slice without
         # axes is a number in NumPy, which only rebinds its name.
-        if (
-            self.ndim
-            and sys.getrefcount(self) > _REFERENCES_IN_UPDATE > 0
-            and is_view(self)
-            and sys.getrefcount(self) > _REFERENCES_IN_UPDATE + self.kept_references()
-        ):
-            raise view_write_error(f"in-place {name}")
+        if self.ndim and _REFERENCES_IN_UPDATE > 0:
+            if sys.getrefcount(self) <= _REFERENCES_IN_UPDATE:
+                unlink(self)
+            elif is_view(self) and sys.getrefcount(self) > _REFERENCES_IN_UPDATE + self.kept_references():
+                raise view_write_error(f"in-place {name}")
         return update(self, other)
 
     return operator
@@ -172,6 +173,8 @@ def _rebind_wrapper(self: Value, new: Any, what: str) -> Value:
             raise DtypeError(f"{what}: a {found.dtype} result does not fit into a {self.dtype} value.")
         new = reshaping.astype(new, self.dtype)
     self.point_at(new, what)
+    for view, cut in living_views(self):
+        view.follow(cut(self))
     return self
 
 
@@ -186,7 +189,7 @@ def _set_wrapper_item(self: Value, index: Any, value: Any) -> None:
 
 def _reshape(self: Any, *shape: Any) -> Any:
     """The same elements in another shape: x.reshape(2, 3) or x.reshape((2, 3))."""
-    return as_view(reshaping.reshape(self, shape[0] if len(shape) == 1 else shape), self)
+    return _view_of(reshaping.reshape, self, shape[0] if len(shape) == 1 else shape)
 
 
 def _flatten(self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
@@ -196,11 +199,15 @@ def _flatten(self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     return lazy_function("shape.stack_split", "flatten")(self, start_dim, end_dim)
 
 
+def _view_of(function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+    return as_view(function(x, *args, **kwargs), x, lambda x: function(x, *args, **kwargs))
+
+
 def _as_view_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function whose result is a view in NumPy."""
 
     def call(self: Value, *args: Any, **kwargs: Any) -> Any:
-        return as_view(function(self, *args, **kwargs), self)
+        return _view_of(function, self, *args, **kwargs)
 
     call.__name__, call.__doc__ = function.__name__, function.__doc__
     return call
@@ -338,6 +345,8 @@ def install() -> None:
         "mT": property(_as_view_function(reshaping.matrix_transpose)),
         "real": property(_as_view_function(pointwise.real)), "imag": property(_as_view_function(pointwise.imag)),
         "flatten": _flatten, "ravel": _as_view_function(_flatten), "transpose": _transpose,
+        "squeeze": _as_view_function(reshaping.squeeze), "diagonal": _as_view_function(arrange.diagonal),
+        "swapaxes": _as_view_function(lazy_function("shape.stack_split", "swapaxes")),
         "detach": pointwise.stop_gradient, "copy": reshaping.writable_copy, "__array_namespace__": _array_namespace,
         "__array_ufunc__": _array_ufunc, "__array_function__": _array_function,
         "__cupy_override_elementwise_kernel__": _cupy_ufunc,
@@ -365,4 +374,4 @@ def _make_method(function: Any) -> Any:
 def _transpose(self: Value, *axes: Any) -> Any:
     """The axes in another order; without any, reversed."""
     order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
-    return as_view(reshaping.permute_dims(self, order or None), self)
+    return _view_of(reshaping.permute_dims, self, order or None)

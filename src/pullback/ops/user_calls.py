@@ -12,17 +12,19 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from operator import itemgetter
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
-from ..arrays.buffers import Buffer, Run, current_run
+from ..arrays.buffers import WITHOUT_BUFFERS, Buffer, Run, current_run, unwrap_tracked
 from ..arrays.call_site import is_library_code, known_files
 from ..arrays.closures import content_of, is_library, names_in_code
 from ..arrays.imported import imported_module
@@ -37,6 +39,8 @@ NAMES = """
     copy array asarray asanyarray ascontiguousarray asfortranarray fromiter r_ c_ vectorize
 """
 _names = frozenset(NAMES.split())
+#: Those that return their argument, or a copy, as an array.
+_CONVERTERS = frozenset(("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray"))
 
 
 #: Modules of NumPy and SciPy with formulas in NumPy's functions, which run as a user's do.
@@ -53,7 +57,7 @@ _getframe = sys._getframe
 
 def _is_inside() -> bool:
     run = current_run.get()
-    return run is not None and not run.is_over
+    return run is not None and run.makes_buffers and not run.is_over
 
 
 def call_function(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> Any:
@@ -61,11 +65,24 @@ def call_function(function: Callable[..., Any], args: Any, kwargs: Mapping[str, 
     if _is_inside():
         out = _pairs.get(id(function), (None, function))[1](*args, **kwargs)
     elif _needs_no_buffers(function, args):
-        out = function(*args, **kwargs)
+        before = current_run.get()
+        try:
+            current_run.set(WITHOUT_BUFFERS)
+            out = function(*args, **kwargs)
+        finally:
+            current_run.set(before)
     else:
-        with _Replacements(function):
+        before, replacements = current_run.get(), _Replacements(function)
+        try:
+            replacements.enter()
             function = _pairs.get(id(function), (None, function))[1]  # as in pb.grad(scipy.optimize.rosen)
-            return _unwrap_result(function(*args, **kwargs))
+            out = _unwrap_result(function(*args, **kwargs))
+        except Exception as error:
+            _explain(error)
+            raise
+        finally:
+            current_run.set(before)  # first, in one step: a signal may stop what follows, and the next call does it
+            replacements.leave()
     return _unwrap_result(out)
 
 
@@ -84,8 +101,15 @@ def with_buffers(function: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def run_with_buffers(*functions: Callable[..., Any]) -> Iterator[list[Callable[..., Any]]]:
     """The time of a loop that calls functions of the user's, each as `with_buffers` does: names are replaced once."""
-    with nullcontext() if _is_inside() else _Replacements(functions[0]):
+    before, replacements = current_run.get(), None if _is_inside() else _Replacements(functions[0])
+    try:
+        if replacements is not None:
+            replacements.enter()
         yield [with_buffers(f) for f in functions]
+    finally:
+        current_run.set(before)
+        if replacements is not None:
+            replacements.leave()
 
 
 def _holds_buffer(x: Any) -> bool:
@@ -100,7 +124,7 @@ class _Namespace:
     """A namespace in which names stand for other functions while some transform runs, in whatever thread."""
 
     def __init__(self, names: dict[str, Any], changes: dict[str, tuple[Any, Any]]) -> None:
-        self._names = names
+        self.names = names
         self._originals = {name: original for name, (original, _) in changes.items()}
         self._ours = {name: ours for name, (_, ours) in changes.items()}
         # of one name too, a tuple of values
@@ -113,7 +137,7 @@ class _Namespace:
         self._replace(self._ours, self._originals)
 
     def _replace(self, old: dict[str, Any], new: dict[str, Any]) -> None:
-        names = self._names
+        names = self.names
         try:
             # tuples compare by identity first: all at once, the common case
             unchanged = self._values_of(names)[:-1] == tuple(old.values())
@@ -136,12 +160,16 @@ def _replace_methods(kind: type, methods: dict[str, Any]) -> None:
 
 
 class _State:
-    """How many calls run, and which namespaces are changed meanwhile."""
+    """The calls that run in all threads, and which namespaces are changed meanwhile."""
 
     lock = threading.RLock()
-    running = 0
-    changed: tuple[_Namespace, ...] = ()
-    modules = 0
+    #: By id. Weak: a call that was interrupted while it ended is forgotten with its frame.
+    running: dict[int, ref[Run]] = {}  # noqa: RUF012
+    #: By the id of its dictionary.
+    changed: dict[int, _Namespace] = {}  # noqa: RUF012
+    #: The modules that were imported when the namespaces were last searched, and those that still ran.
+    modules: frozenset[str] = frozenset()
+    unfinished: tuple[ModuleType, ...] = ()
 
 
 #: What functions raise that know nothing of our values.
@@ -149,53 +177,104 @@ _UNEXPLAINED = frozenset((TypeError, ValueError, AttributeError, IndexError, Exc
 
 
 class _Replacements:
-    """The time in which names are replaced: `_State` counts the calls that need it."""
+    """The time of a call in which names are replaced."""
 
-    __slots__ = ("_function", "_run", "_token")
+    __slots__ = ("_function", "_run")
 
     def __init__(self, function: Any) -> None:
-        self._function = function
+        self._function, self._run = function, Run()
 
-    def __enter__(self) -> None:
+    def enter(self) -> None:
+        _import_first(getattr(self._function, "__code__", None))  # not under the lock, which a module's code may want
         with _State.lock:
-            if not _State.running:
-                _import_first(getattr(self._function, "__code__", None))
-                _State.modules = len(sys.modules)
-                _State.changed = tuple(_namespaces(self._function))
-                for namespace in _State.changed:
-                    namespace.enter()
-            _State.running += 1
-        self._run = Run()
-        self._token = current_run.set(self._run)
+            _State.running[id(self._run)] = ref(self._run)
+            _enter_namespaces(self._function)
+        current_run.set(self._run)
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    def leave(self) -> None:
         self._run.is_over = True
-        current_run.reset(self._token)
         with _State.lock:
-            _State.running -= 1
-            if not _State.running:
-                for namespace in _State.changed:
-                    namespace.leave()
-                if len(sys.modules) != _State.modules:
-                    _restore_imported()
+            _State.running.pop(id(self._run), None)
+            if all(other() is None for other in _State.running.values()):
+                _leave_namespaces()
         if self._run.tracked:
             load_module("protocol.buffers").release(self._run.tracked)
-        if type(error) in _UNEXPLAINED:
-            load_module("protocol.scipy_functions").explain(error, trace)
 
 
-def _from_user(function: Callable[..., Any], ours: Callable[..., Any]) -> Any:
-    """A function of NumPy that is ours for lines of the user's, in a call of a transform."""
+def _explain(error: Exception) -> None:
+    """Raise what an error that knows nothing of our values is due to."""
+    if type(error) in _UNEXPLAINED and error.__traceback__ is not None:
+        load_module("protocol.scipy_functions").explain(error, error.__traceback__)
 
-    def replacement(*args: Any, **kwargs: Any) -> Any:
-        if not _is_inside() or not _is_user_frame(_getframe(1)):
-            return function(*args, **kwargs)
-        return ours(*args, **kwargs)
 
-    replacement.__name__ = replacement.__qualname__ = function.__name__
-    replacement.__module__, replacement.__doc__ = function.__module__, function.__doc__
-    replacement.__wrapped__ = function  # type: ignore[attr-defined]
-    return replacement
+def _enter_namespaces(function: Any) -> None:
+    """Replace the names; while another call runs, those of modules that were imported since."""
+    known = id(getattr(function, "__globals__", None))
+    if not _State.changed or len(sys.modules) != _user_modules[0] or known not in _State.changed:
+        for namespace in _namespaces(function):
+            if _State.changed.setdefault(id(namespace.names), namespace) is namespace:
+                namespace.enter()
+
+
+def _leave_namespaces() -> None:
+    for namespace in _State.changed.values():
+        namespace.leave()
+    _State.running.clear()
+    _State.changed.clear()
+    _restore_imported()
+
+
+def _reset_in_fork() -> None:
+    """A child process has one thread: the calls of others do not run there, and the lock may be theirs."""
+    run = current_run.get()
+    _State.lock = threading.RLock()
+    _State.running = {id(run): ref(run)} if run is not None and _is_inside() else {}
+    if not _State.running:
+        _leave_namespaces()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_in_fork)
+
+
+class _Replacement:
+    """What stands for a function of NumPy: `ours` for lines of the user's, in a call of a transform. It equals the
+    function, so that in a table of functions that another thread makes meanwhile the function is found.
+    """
+
+    def __init__(self, function: Callable[..., Any], ours: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+        self._function, self._ours = function, ours
+        self._converts = function.__name__ in _CONVERTERS
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not _is_inside() or not _is_user_frame(frame := _getframe(1)):
+            return self._function(*args, **kwargs)
+        takes_value = self._converts and args and isinstance(unwrap_tracked(args[0]), Value)
+        if takes_value and not _is_caller(frame, self._function):
+            return self._function(*args, **kwargs)
+        return self._ours(*args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other is self._function
+
+    def __hash__(self) -> int:
+        return hash(self._function)
+
+    def __repr__(self) -> str:
+        return repr(self._function)
+
+    def __reduce__(self) -> str:
+        return self._function.__name__
+
+
+def _is_caller(frame: Any, function: Any) -> bool:
+    """Whether a user's line calls a function itself: compiled code has no frame, and takes nothing but arrays."""
+    code, known = frame.f_code, frame.f_globals
+    if function.__name__ in code.co_names:
+        return True
+    mentioned = (*map(known.get, code.co_names), *frame.f_locals.values())
+    return any(_originals.get(id(getattr(x, "func", x))) is function for x in mentioned)
 
 
 def _is_user_frame(frame: Any) -> bool:
@@ -211,32 +290,53 @@ _pairs: dict[int, tuple[Any, Any]] = {}
 #: By the id of either, the former.
 _originals: dict[int, Any] = {}
 _libraries: list[_Namespace] = []
-#: For each namespace of a module, by its id: how many names it had when they were searched, and what was found.
-_searched: dict[int, tuple[int, _Namespace | None]] = {}
+#: For each namespace of the user's, by its id: how many names it had when they were searched, what was found, and it.
+_searched: dict[int, tuple[int, _Namespace | None, Any]] = {}
 #: The ids of what stands for functions of NumPy for good.
 _staying: set[int] = set()
 #: Modules of SciPy whose rules are among them.
 _prepared: set[str] = set()
 #: By id, the code of functions whose imports were looked at.
 _imported: dict[int, CodeType] = {}
-_user_modules: tuple[int, list[dict[str, Any]]] = (0, [])
+#: How many modules there were, the namespaces of those of the user's, and their ids.
+_user_modules: tuple[int, list[dict[str, Any]], frozenset[int]] = (0, [], frozenset())
 
 
 def _namespaces(function: Any) -> list[_Namespace]:
     if not _libraries:
         _prepare()
-    modules, own = _namespaces_of_user(), getattr(function, "__globals__", None)
-    found = list(_libraries)
-    if own is not None and not is_library(own.get("__name__")) and not any(own is names for names in modules):
-        modules = [*modules, own]  # a function that `exec` made
+    modules, found = _namespaces_of_user(), list(_libraries)
+    known = _user_modules[2]
+    if type(function) is not FunctionType or function.__closure__ or id(function.__globals__) not in known:
+        modules = [*modules, *(names for names in _globals_of(function) if id(names) not in known)]
     for names in modules:
-        count, namespace = _searched.get(id(names), (-1, None))
+        count, namespace, _ = _searched.get(id(names), (-1, None, None))
         if count != len(names):
             namespace = _search(names)
-            _searched[id(names)] = len(names), namespace
+            _searched[id(names)] = len(names), namespace, names  # held, so that no other gets its id
         if namespace is not None:
             found.append(namespace)
     return found
+
+
+def _globals_of(function: Any) -> list[dict[str, Any]]:
+    """The namespaces of a function, and of those that it wraps: `exec` makes some that belong to no module."""
+    found: dict[int, dict[str, Any]] = {}
+    stack, seen = [function], set()
+    while stack:
+        x = stack.pop()
+        if id(x) in seen or isinstance(x, (type, ModuleType, np.ndarray)):
+            continue
+        seen.add(id(x))
+        if isinstance(x, FunctionType):
+            if not is_library(x.__globals__.get("__name__")):
+                found[id(x.__globals__)] = x.__globals__
+            stack += filter(callable, map(content_of, x.__closure__ or ()))
+        elif isinstance(x, functools.partial):
+            stack += filter(callable, (x.func, *x.args, *x.keywords.values()))
+        else:  # a method, or an object
+            stack.append(x.__func__ if isinstance(x, MethodType) else type(x).__call__)
+    return list(found.values())
 
 
 def _prepare() -> None:
@@ -244,10 +344,18 @@ def _prepare() -> None:
     changes = {name: (getattr(np, name), ours) for name, ours in creation.JOINERS.items()}
     for name, ours in creation.CREATION.items():
         original = getattr(np, name)
-        changes[name] = original, _from_user(original, ours)
+        changes[name] = original, _Replacement(original, ours)
     _register(changes)
+    tricks = np.lib.stride_tricks
+    shown = {"as_strided": (tricks.as_strided, _Replacement(tricks.as_strided, creation.SHOW_MEMORY))}
+    _register(shown)
+    _libraries.append(_Namespace(vars(tricks), shown))
     call = np.vectorize.__call__
-    of_elements = _from_user(call, functools.partial(creation.call_vectorized, call))
+
+    @functools.wraps(call)
+    def of_elements(*args: Any, **kwargs: Any) -> Any:
+        return creation.call_vectorized(call, *args, **kwargs) if _is_inside() else call(*args, **kwargs)
+
     _libraries.append(_Namespace(vars(np), changes))
     _replace_methods(np.vectorize, {"__call__": of_elements})
 
@@ -318,9 +426,16 @@ def _register(changes: dict[str, tuple[Any, Any]]) -> None:
 
 
 def _search(names: dict[str, Any]) -> _Namespace | None:
-    """The names of a module that are functions it imported from NumPy."""
-    changes = {name: pair for name, x in list(names.items()) if (pair := _pairs.get(id(x))) and pair[0] is x}
+    """The names of a module that are functions it imported from NumPy, or what stands for these just now."""
+    changes = {name: pair for name, x in list(names.items()) if (pair := _pair_of(x)) is not None}
     return _Namespace(names, changes) if changes else None
+
+
+def _pair_of(x: Any) -> tuple[Any, Any] | None:
+    pair = _pairs.get(id(x))
+    if pair is None and id(x) in _originals and id(x) not in _staying:
+        pair = _pairs[id(_originals[id(x)])]
+    return pair if pair is not None and (pair[0] is x or pair[1] is x) else None
 
 
 def _namespaces_of_user() -> list[dict[str, Any]]:
@@ -330,18 +445,23 @@ def _namespaces_of_user() -> list[dict[str, Any]]:
         is_complete = _prepare_scipy()
         _searched.clear()
         named = [(name, m) for name, m in list(sys.modules.items()) if isinstance(m, ModuleType)]
+        _State.modules = frozenset(name for name, _ in named)
+        _State.unfinished = tuple(m for _, m in named if getattr(m.__spec__, "_initializing", False))
         modules = [vars(m) for name, m in named if not is_library(name) or name in _LIKE_USERS]
-        _user_modules = count if is_complete else -1, modules
+        _user_modules = count if is_complete else -1, modules, frozenset(map(id, modules))
     return _user_modules[1]
 
 
 def _restore_imported() -> None:
     """Modules that were imported meanwhile may have taken over what stood for NumPy's functions."""
-    ours = {id(replacement): original for original, replacement in _pairs.values() if id(replacement) not in _staying}
-    for names in _namespaces_of_user():
+    modules = list(_State.unfinished)
+    if len(sys.modules) != _user_modules[0]:
+        modules += [m for name, m in list(sys.modules.items()) if name not in _State.modules]
+    for module in modules:
+        names = vars(module) if isinstance(module, ModuleType) else {}
         for name, x in list(names.items()):
-            if id(x) in ours:
-                names[name] = ours[id(x)]
+            if id(x) in _originals and id(x) not in _staying and _originals[id(x)] is not x:
+                names[name] = _originals[id(x)]
 
 
 # What follows only saves time: a function about which it is wrong gets NumPy's arrays, which refuse derivatives.

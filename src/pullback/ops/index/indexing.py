@@ -264,7 +264,7 @@ def getitem(x: Any, index: Any, /) -> Any:
     if plan:
         run = plan.record if (mode := modes()) is PLAIN else plan.in_mode(mode)  # type: ignore[union-attr]
         if run is not None:
-            return as_tensor_view(run(x), x)
+            return as_tensor_view(run(x), x, lambda x: getitem(x, index))
     out = _getitem_general(x, index)
     if plan is None:
         learn(_item_plans, key, lambda: make_plan(_getitem, (x,), {"index": normalize.normalize_index(x, index)[0]}))
@@ -280,7 +280,7 @@ def _getitem_general(x: Any, index: Any) -> Any:
         x, index = reshaping.expand_dims(x, 0), slice(0, int(bool(normalize.concrete_mask(index))))
     plain, arrays = normalize.normalize_index(x, index)
     out = apply(_getitem, x, *arrays, index=plain)
-    return out if arrays or type(out) is np.ndarray else as_view(out, x)
+    return out if arrays or type(out) is np.ndarray else as_view(out, x, lambda x: getitem(x, index))
 
 
 def scatter(x: Any, index: Any, shape_wanted: tuple[int, ...]) -> Any:

@@ -21,6 +21,7 @@ from ...errors import ConversionError, IndexingError
 from ..concrete import strip_derivatives
 from ..dispatch import as_value, ndim, shape
 from ..families import broadcast_shape
+from ..lazy import find_public
 from ..op import StaticMark
 from ..statics import MAX_ELEMENTS, Static, is_integer_between
 
@@ -155,6 +156,7 @@ def normalize_index(x: Any, index: Any) -> tuple[Index, list[Any]]:
     entries = index if isinstance(index, tuple) else (index,)
     if all(_is_basic(entry) for entry in entries):
         return _expand_ellipsis(entries, ndim(x)), []
+    entries = tuple(_join_values(e) if type(e) is list else e for e in entries)
     plain: list[Any] = []
     arrays: list[Any] = []
     seen: list[Any] = []
@@ -171,6 +173,13 @@ def normalize_index(x: Any, index: Any) -> tuple[Index, list[Any]]:
             plain.extend([SLOT] * len(found))
         seen.append(entry)
     return _expand_ellipsis(tuple(plain), ndim(x)), arrays
+
+
+def _join_values(entry: list[Any]) -> Any:
+    """A list of integers some of which a transform may know alone, as in `a[[i, j]] = a[[j, i]]`."""
+    if not any(isinstance(i, Value) for i in entry):
+        return entry
+    return find_public("stack")([i if isinstance(i, Value) else np.asarray(i) for i in entry])
 
 
 def basic_key(number: int, index: Any) -> tuple[Any, ...] | None:

@@ -27,7 +27,8 @@ _functions: dict[Any, Callable[..., Any]] = {}
 _VIEWS = frozenset((
     np.reshape, np.ravel, np.transpose, np.swapaxes, np.moveaxis, np.rollaxis, np.squeeze, np.expand_dims, np.flip,
     np.fliplr, np.flipud, np.rot90, np.diagonal, np.real, np.imag, np.split, np.array_split, np.hsplit, np.vsplit,
-    np.dsplit, np.atleast_1d, np.atleast_2d, np.atleast_3d, np.broadcast_to,
+    np.dsplit, np.atleast_1d, np.atleast_2d, np.atleast_3d, np.broadcast_to, np.matrix_transpose, np.trim_zeros,
+    np.linalg.matrix_transpose, np.linalg.diagonal, np.unstack, np.lib.stride_tricks.sliding_window_view,
 ))  # fmt: skip
 #: Types known to be ours or NumPy's; a set lookup is faster than testing each class.
 _accepted_types: set[type] = {Tensor, np.ndarray}
@@ -64,12 +65,18 @@ def array_function(self: Value, function: Any, types: Any, args: Any, kwargs: An
     if ours is None:
         ours = _functions[function] = _handle_out(table.function_for(function), function)
     found = ours(*args, **kwargs)
-    return _mark_as_views(found, args[0]) if function in _VIEWS and args else found
+    if function in _VIEWS and args:
+        source, *rest = args
+        mark_as_views(found, source, lambda x: ours(x, *rest, **kwargs))
+    return found
 
 
-def _mark_as_views(found: Any, source: Any) -> Any:
-    for part in found if isinstance(found, (list, tuple)) else (found,):
-        as_view(part, source)
+def mark_as_views(found: Any, source: Any, cut: Callable[[Any], Any]) -> Any:
+    """Mark a result that is a view in NumPy, or a list of such; `cut(source)` returns it again."""
+    if not isinstance(found, (list, tuple)):
+        return as_view(found, source, cut)
+    for place, part in enumerate(found):
+        as_view(part, source, lambda x, place=place: cut(x)[place])  # type: ignore[misc]
     return found
 
 

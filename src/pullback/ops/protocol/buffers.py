@@ -34,8 +34,8 @@ _WRITERS = frozenset((np.copyto, np.fill_diagonal, np.place, np.put, np.put_alon
 #: Attributes that are read from the array itself; all others are those of the tensor.
 _OWN_NAMES = """
     __array_finalize__ __array_function__ __array_priority__ __array_ufunc__ __array_wrap__ __class__ __dict__
-    adopt assign base copy fill flat flatten itemsize ndim owner partition places places_in_whole put rewrite shape size
-    sort unwrap view_by views whole
+    _part_of adopt adopt_view assign base copy fill flat flatten itemsize memory_of ndim owner partition places
+    places_in_whole put rewrite shape size sort unwrap view_by views whole
 """
 _own = frozenset(_OWN_NAMES.split())
 #: Methods and attributes whose results are views, and functions that are written by means of these.
@@ -81,6 +81,22 @@ class ConstantBuffer(Buffer):
     def flat(self, value: Any) -> None:
         self.flat[:] = value
 
+    @property
+    def real(self) -> Any:
+        return Buffer.real.__get__(self)
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        _write_parts(self, value, self.view(np.ndarray).imag)
+
+    @property
+    def imag(self) -> Any:
+        return Buffer.imag.__get__(self)
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        _write_parts(self, self.view(np.ndarray).real, value)
+
     def rewrite(self, write: Callable[[Any], Any]) -> Buffer:
         return track(self).rewrite(write)
 
@@ -90,7 +106,7 @@ class ConstantBuffer(Buffer):
             return None
         if any(issubclass(kind, TrackedBuffer) for kind in types):
             return NotImplemented  # NumPy asks from left to right, and the other knows what to do
-        return Buffer.__array_function__(self, function, types, args, kwargs)
+        return as_buffer_views(Buffer.__array_function__(self, function, types, args, kwargs), *args)
 
     def __repr__(self) -> str:
         return repr(self.unwrap())
@@ -110,7 +126,10 @@ class TrackedBuffer(Buffer):
         whole = self.whole
         if self.places is None:
             return whole
-        return as_tensor_view(indexing.getitem(reshaping.reshape(whole, (-1,)), self.places), whole)
+        return as_tensor_view(self._part_of(whole), whole, self._part_of)
+
+    def _part_of(self, whole: Any) -> Any:
+        return whole if self.places is None else indexing.getitem(reshaping.reshape(whole, (-1,)), self.places)
 
     def __getitem__(self, index: Any) -> Any:
         index = unwrap_nested(index)
@@ -122,6 +141,8 @@ class TrackedBuffer(Buffer):
         return self.adopt(view, self.places_in_whole()[index])
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        if not np.ndarray.flags.__get__(self).writeable:
+            raise ValueError("assignment destination is read-only")
         index, value, whole = unwrap_nested(index), unwrap_nested(value), self.whole
         value = join(value) if isinstance(value, (list, tuple)) else value
         # where no tape records, results are tensors only if arguments are
@@ -197,7 +218,9 @@ class TrackedBuffer(Buffer):
             return Buffer.__getattribute__(self, name)
         if name not in _VIEWS:
             found = getattr(self.unwrap(), name)
-            return as_tensor_view(found, self.whole) if name in ("real", "imag") else found
+            if name not in ("real", "imag"):
+                return found
+            return as_tensor_view(found, self.whole, lambda whole: getattr(self._part_of(whole), name))
         view, places = Buffer.__getattribute__(self, name), getattr(self.places_in_whole(), name)
         return functools.partial(self.view_by, view, places) if callable(view) else self.adopt(view, places)
 
@@ -218,9 +241,14 @@ class TrackedBuffer(Buffer):
         return made
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in Buffer.__slots__:
+        if name == "real":
+            _write_parts(self, value, self.imag)
+        elif name == "imag":
+            _write_parts(self, self.real, value)
+        elif name not in Buffer.__slots__:
             raise GraphError(f"an array that holds derivatives: {name} cannot be set.\n  Use x.{name} on the right.")
-        Buffer.__setattr__(self, name, value)
+        else:
+            Buffer.__setattr__(self, name, value)
 
     def __eq__(self, other: Any) -> Any:
         return np.equal(self, other)
@@ -230,6 +258,26 @@ class TrackedBuffer(Buffer):
 
     def __contains__(self, key: Any) -> bool:
         return bool((self == key).any())
+
+
+def _write_parts(buffer: Buffer, real: Any, imag: Any) -> None:
+    """`z.real = x` and `z.imag = x`."""
+    buffer[...] = unwrap_nested(real) + 1j * unwrap_nested(imag)
+
+
+def as_buffer_views(found: Any, *args: Any) -> Any:
+    """What NumPy returned, with arrays of its own class that show the memory of an argument as views of that buffer."""
+    if type(found) is tuple or type(found) is list:
+        return type(found)(as_buffer_views(part, *args) for part in found)
+    if type(found) is not np.ndarray or found.base is None:
+        return found
+    for x in args:
+        if isinstance(x, Buffer) and np.may_share_memory(found, x.view(np.ndarray)):
+            view = found.view(ConstantBuffer)
+            view.memory_of = x.owner
+            x.owner.adopt_view(view)
+            return view
+    return found
 
 
 class _Flat:
@@ -280,7 +328,7 @@ def track(buffer: Buffer) -> TrackedBuffer:
     places = [_places_of(member, order, start) for member in members]
     plain.fill(np.nan)  # what still sees this memory must not mistake it for the values
     run = current_run.get()
-    if run is not None:
+    if run is not None and run.makes_buffers:
         run.tracked.append(ref(owner))
     sealed = _sealed_dtype(plain.dtype.itemsize)
     for member, own in zip(members, places, strict=True):

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from ...arrays.buffers import Buffer
+from ...arrays.value import Value
 from ...errors import UnsupportedFunction
 from ..shape import reshaping
 from . import metadata
-from .buffers import ConstantBuffer, TrackedBuffer
+from .buffers import ConstantBuffer, as_buffer_views
 from .nested import as_array_or_value, carries_derivative, join, unwrap_nested
 
 #: NumPy's own: while a user's function runs, these names stand for others.
@@ -22,7 +23,7 @@ _ARANGE, _ARRAY = np.arange, np.array
 #: Functions of an argument that NumPy does not dispatch on.
 _FILLED: dict[Any, Any] = {np.full: metadata.full, np.full_like: metadata.full_like}
 #: Those whose results take nothing but shape and dtype from their argument.
-_LIKE = frozenset((np.zeros_like, np.ones_like, np.empty_like))
+_LIKE = frozenset((np.zeros_like, np.ones_like, np.empty_like, np.full_like))
 
 
 def as_buffer(made: Any) -> Any:
@@ -40,9 +41,10 @@ def create(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`np.zeros` and the like: a new array of numbers; or, as `np.full(n, x)`, of values that carry derivatives."""
     if not _any_derivative(args, kwargs):
         return as_buffer(original(*args, **kwargs))
-    if original in _LIKE and args and isinstance(args[0], TrackedBuffer):
-        plain = np.empty(args[0].shape, args[0].unwrap().dtype)
-        return as_buffer(original(plain, *args[1:], **kwargs))
+    if original in _LIKE and args and not _any_derivative(args[1:], kwargs):
+        made = _make_like(original, *args, **kwargs)
+        if made is not None:
+            return made
     args, kwargs = tuple(map(unwrap_nested, args)), {name: unwrap_nested(x) for name, x in kwargs.items()}
     if original is _ARANGE:
         raise UnsupportedFunction(
@@ -52,23 +54,56 @@ def create(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return _FILLED.get(original, original)(*args, **kwargs)  # NumPy dispatches the others itself
 
 
+def _make_like(original: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+    """`np.zeros_like` and the like of a value, whose shape and dtype alone count: a buffer, if the value lies on the
+    host and is of floating-point numbers.
+    """
+    x = unwrap_nested(x)
+    if not isinstance(x, Value) or x.device != "cpu" or x.dtype.kind not in "fc" or not _is_known(x.shape):
+        return None
+    made = original(np.empty(x.shape, x.dtype), *args, **kwargs)
+    return as_buffer(made) if made.dtype.kind in "fc" else None
+
+
+def _is_known(shape: tuple[Any, ...]) -> bool:
+    return all(type(n) is int for n in shape)
+
+
 def convert(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`np.array` and `np.asarray`: nested lists of values are joined."""
     if not _any_derivative(args, kwargs) or object in (*args[1:], kwargs.get("dtype")):
         return _convert_constant(original, *args, **kwargs)
     given, (first, *rest) = kwargs, args or (kwargs.pop("object", kwargs.pop("a", None)),)
-    if isinstance(first, TrackedBuffer) and original is not _ARRAY and not rest and not given:
-        return first
+    if isinstance(first, (Buffer, Value)) and _returns_itself(original, first, *rest, **given):
+        sizes = (1,) * (given.get("ndmin", 0) - first.ndim) + first.shape
+        return first if len(sizes) == first.ndim else first.reshape(sizes)
     whole = join(first)
     kwargs.pop("like", None)
     return getattr(metadata, original.__name__)(whole, *rest, **kwargs)
+
+
+def _returns_itself(original: Callable[..., Any], x: Any, dtype: Any = None, *_: Any, **kwargs: Any) -> bool:
+    """Whether NumPy returns an array itself, which a program may rely on when it writes to the result."""
+    if not x.ndim or (dtype is not None and np.dtype(dtype) != x.dtype):
+        return False
+    return not kwargs.get("copy", original is _ARRAY)
 
 
 def _convert_constant(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if args and isinstance(args[0], Buffer) and original is not _ARRAY:
         return np.asanyarray(*args, **kwargs)  # the buffer itself, as NumPy returns the array itself
     made = original(*args, **kwargs)
-    return as_buffer(made) if made.base is None and not any(made is x for x in args) else made
+    return as_buffer(made) if made.base is None and not any(made is x for x in args) else as_buffer_views(made, *args)
+
+
+def show_memory(original: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+    """`np.lib.stride_tricks.as_strided`."""
+    if carries_derivative(x):
+        raise UnsupportedFunction(
+            "np.lib.stride_tricks.as_strided: x carries a derivative, and has no memory to be shown.\n"
+            "  Use np.lib.stride_tricks.sliding_window_view(x, n), slices, or x[indices]."
+        )
+    return as_buffer_views(original(x, *args, **kwargs), x)
 
 
 def convert_iterable(original: Callable[..., Any], iterable: Any, *args: Any, **kwargs: Any) -> Any:
@@ -156,5 +191,6 @@ CREATION: dict[str, Any] = {
     **_named("array asarray asanyarray ascontiguousarray asfortranarray", convert),
     **_named("fromiter", convert_iterable),
 }
+SHOW_MEMORY = functools.partial(show_memory, np.lib.stride_tricks.as_strided)
 #: Objects of NumPy's that others stand for.
 JOINERS = {"r_": _Rows(np.r_, False), "c_": _Rows(np.c_, True)}

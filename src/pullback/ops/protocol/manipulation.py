@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import spec_of
+from ...arrays.value import Value
+from ...arrays.views import as_view
 from ...errors import ArgumentError
 from ..concrete import as_bare_array, is_concrete
 from ..dispatch import as_value, ndim, shape
@@ -72,7 +74,28 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwargs: Any
         converted[at] = [reshaping.astype(x, dtype) for x in operands[at]]
         operands = tuple(converted)
     options = {} if optimize is False else {"optimize": optimize}
-    return package_function("einsum", "einsum")(*operands, **options)
+    found = package_function("einsum", "einsum")(*operands, **options)
+    arrays = [n for n, x in enumerate(operands) if isinstance(x, (Value, np.ndarray))]
+    if dtype is None and len(arrays) == 1 and _shows_memory(np.einsum, operands, arrays[0]):
+        before, after = operands[: arrays[0]], operands[arrays[0] + 1 :]
+        return as_view(found, operands[arrays[0]], lambda x: einsum(*before, x, *after))
+    return found
+
+
+def _shows_memory(function: Any, args: Any, place: int) -> bool:
+    """Whether a function of NumPy's returns a view of the argument at a place."""
+    source = np.empty(spec_of(args[place]).shape, np.int8)
+    return np.may_share_memory(source, function(*args[:place], source, *args[place + 1 :]))
+
+
+def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
+    sizes = np.broadcast_shapes(*(spec_of(as_value(x)).shape for x in args))
+    return tuple(np.broadcast_to(x, sizes) for x in args)
+
+
+def diag(v: Any, k: int = 0) -> Any:
+    found = package_function("diag", "diag")(v, k)
+    return as_view(found, v, lambda v: diag(v, k)) if ndim(as_value(v)) == 2 else found
 
 
 def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:

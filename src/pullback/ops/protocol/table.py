@@ -17,7 +17,7 @@ from .unsupported import package_function, refuse, unsupported_error
 FORWARDED = {
     1: """
         all any amax=max max amin=min min average block column_stack count_nonzero cumsum=cumulative_sum cumulative_sum
-        cumprod=cumulative_prod cumulative_prod diag diagflat diagonal dsplit dstack expand_dims
+        cumprod=cumulative_prod cumulative_prod diagflat diagonal dsplit dstack expand_dims
         argsort argwhere bincount flatnonzero flip fliplr flipud hsplit vsplit array_split lexsort matrix_transpose mean
         median nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmedian nanmin nanprod nanstd nansum nanvar
         nonzero prod ptp ravel reshape roll rot90 sort split squeeze std sum trace transpose=permute_dims trapezoid tril
@@ -39,7 +39,7 @@ FORWARDED = {
     3: """
         insert moveaxis rollaxis swapaxes lib.stride_tricks.sliding_window_view=sliding_window_view
     """,
-    99: "atleast_1d atleast_2d atleast_3d broadcast_arrays meshgrid",
+    99: "atleast_1d atleast_2d atleast_3d meshgrid",
 }
 #: Our functions that have NumPy's name and signature.
 SAME = """
@@ -57,8 +57,8 @@ IMPLEMENTED = {
         nan_to_num real_if_close setdiff1d setxor1d union1d where copyto fill_diagonal place put put_along_axis putmask
     """,
     "manipulation": """
-        concatenate copy dot einsum hstack pad stack vstack linalg.cholesky linalg.eig linalg.eigh linalg.eigvals
-        linalg.eigvalsh
+        broadcast_arrays concatenate copy diag dot einsum hstack pad stack vstack linalg.cholesky linalg.eig
+        linalg.eigh linalg.eigvals linalg.eigvalsh
     """,
     "poly": "poly polyadd polyder polydiv polyfit polyint polymul polysub roots",
     "metadata": """

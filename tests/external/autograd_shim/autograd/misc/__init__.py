@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.transforms.stage import stage
+import pullback as pb
 
 from ..trees import leaves, tree_map
 
@@ -49,7 +49,7 @@ def const_graph(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[
 
     def call(*more: Any) -> Any:
         if not found:
-            found.append(stage(lambda *xs: fun(*args, *xs, **kwargs), *map(np.asarray, more)))
+            found.append(pb.stage(lambda *xs: fun(*args, *xs, **kwargs))(*map(np.asarray, more)))
         return found[0].run(*map(np.asarray, more))
 
     return call
