@@ -41,7 +41,7 @@ from ..ops.forms import (
 )
 from ..ops.op import Op
 from ..program.ir import Equation, Program, Symbol
-from ..program.passes import expand_equation
+from ..program.passes import expand_equation, expand_equation_anywhere
 from ..program.stage import stage
 from .control_flow import write_flow
 from .graph_writer import GraphWriter, NoEquivalent, Ref
@@ -236,9 +236,7 @@ def _write_matrix(p: ProgramWriter, e: Equation, args: list[Ref]) -> Sequence[Re
 
 
 def _write_expansion(p: ProgramWriter, e: Equation, args: list[Ref]) -> Sequence[Ref]:
-    if e.op.form.anywhere is not None:
-        return p.write_staged(functools.partial(e.op.form.anywhere, **e.static), e, args)
-    expansion = expand_equation(e)
+    expansion = expand_equation(e) if e.op.form.anywhere is None else expand_equation_anywhere(e)
     if expansion is None:
         raise NoEquivalent("it cannot be expressed in other ops for these arguments")
     symbols = [x for a, x in zip(e.args, args, strict=True) if isinstance(a, Symbol)]
