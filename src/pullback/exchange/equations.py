@@ -46,6 +46,7 @@ from ..program.stage import stage
 from .control_flow import write_flow
 from .graph_writer import GraphWriter, NoEquivalent, Ref
 from .indexing import write_gather, write_scatter
+from .matrix_expansions import expand_matrix
 from .moves import write_view
 from .window_expansions import expand_convolution, expand_recurrence, expand_window
 from .words import GraphWords
@@ -230,9 +231,14 @@ def _write_running(p: ProgramWriter, e: Equation, args: list[Ref]) -> Sequence[R
 
 
 def _write_matrix(p: ProgramWriter, e: Equation, args: list[Ref]) -> Sequence[Ref]:
-    made = [s.spec for s in e.results]
-    k = GraphWords(p.w, made[0].dtype)
-    return p.w.matrix(e.op.form.routine, [k.coerce(x) for x in args], e.static, made)
+    routine, made = e.op.form.routine, [s.spec for s in e.results]
+    if routine in p.w.routines:
+        k = GraphWords(p.w, made[0].dtype)
+        return p.w.matrix(routine, [k.coerce(x) for x in args], e.static, made)
+    expansion = expand_matrix(routine, made, e.static)
+    if expansion is None:
+        raise NoEquivalent(f"{p.w.format} has no operation for the routine {routine!r}")
+    return p.write_staged(expansion, e, args)
 
 
 def _write_expansion(p: ProgramWriter, e: Equation, args: list[Ref]) -> Sequence[Ref]:

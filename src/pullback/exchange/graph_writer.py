@@ -50,6 +50,8 @@ class GraphWriter(ABC):
     format: str
     #: Words of the scalar vocabulary that the format has an operation for.
     words: frozenset[str]
+    #: Routines of linear algebra that it has, by their names in the forms of ops.
+    routines: frozenset[str]
 
     @abstractmethod
     def constant(self, array: Any) -> Ref:
@@ -121,7 +123,7 @@ class GraphWriter(ABC):
 
     @abstractmethod
     def matrix(self, routine: str, xs: Sequence[Ref], static: dict[str, Any], made: Sequence[Any]) -> list[Ref]:
-        """A routine of linear algebra on stacks of matrices, by its name in the op's form; `made` are the specs."""
+        """One of `routines` on stacks of matrices; `made` are the specs of its results."""
 
     @abstractmethod
     def branch(self, which: Ref, ways: Sequence[Callable[[], Sequence[Ref]]]) -> list[Ref]:

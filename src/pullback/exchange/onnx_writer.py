@@ -23,7 +23,7 @@ _OPERATORS = {
     "add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "abs": "Abs", "maximum": "Max",
     "minimum": "Min", "sign": "Sign", "power": "Pow", "sqrt": "Sqrt", "exp": "Exp", "log": "Log", "sin": "Sin",
     "cos": "Cos", "tan": "Tan", "asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh",
-    "tanh": "Tanh", "asinh": "Asinh", "acosh": "Acosh", "atanh": "Atanh", "sigmoid": "Sigmoid", "erf": "Erf",
+    "tanh": "Tanh", "asinh": "Asinh", "acosh": "Acosh", "atanh": "Atanh", "sigmoid": "Sigmoid",
     "floor": "Floor", "ceil": "Ceil", "rint": "Round", "select": "Where", "isnan": "IsNaN", "isinf": "IsInf",
     "equal": "Equal", "less": "Less", "less_equal": "LessOrEqual", "greater": "Greater",
     "greater_equal": "GreaterOrEqual", "logical_and": "And", "logical_or": "Or", "logical_xor": "Xor",
@@ -42,7 +42,15 @@ class OnnxWriter(GraphWriter):
     """Appends nodes to the innermost graph; names are unique over all graphs of the model."""
 
     format = "to_onnx"
-    words = frozenset(_OPERATORS) | {"fmod", "remainder", "negative", "bitwise_left_shift", "bitwise_right_shift"}
+    words = frozenset(_OPERATORS) | {
+        "erf",
+        "fmod",
+        "remainder",
+        "negative",
+        "bitwise_left_shift",
+        "bitwise_right_shift",
+    }
+    routines = frozenset(("determinant",))
 
     def __init__(self, names_in_use: Sequence[str] = ()) -> None:
         self.graphs = [OnnxGraph()]
@@ -230,8 +238,6 @@ class OnnxWriter(GraphWriter):
         return self.transpose(stacked, tuple(order.index(i) for i in range(x.ndim)))
 
     def matrix(self, routine: str, xs: Sequence[Ref], static: dict[str, Any], made: Sequence[Any]) -> list[Ref]:
-        if routine != "determinant":
-            raise NoEquivalent(f"ONNX has no operator for the routine {routine!r}")
         return [self.node("Det", xs, made[0].shape, xs[0].dtype)]
 
     # Graphs inside of graphs
@@ -327,6 +333,11 @@ def _fmod(w: OnnxWriter, dtype: np.dtype[Any], x: Ref, y: Ref) -> Ref:
     return k.select(differ_in_sign(k, rest, x), k.subtract(rest, y), rest) if dtype.kind == "i" else rest
 
 
+def _erf(w: OnnxWriter, dtype: np.dtype[Any], x: Ref) -> Ref:
+    """Evaluators compute Erf in single precision alone, or not at all."""
+    return COMPOSITIONS["erf"](GraphWords(w, dtype), x) if dtype.itemsize == 8 else w.node("Erf", [x], x.shape, dtype)
+
+
 def _negative(w: OnnxWriter, dtype: np.dtype[Any], x: Ref) -> Ref:
     if dtype.kind == "u":
         return w.word("subtract", dtype, w.constant(np.zeros((), dtype)), x)
@@ -354,6 +365,6 @@ def _shift(direction: str) -> Callable[..., Ref]:
 
 
 _SPECIAL: dict[str, Callable[..., Ref]] = {
-    "remainder": _remainder, "fmod": _fmod, "negative": _negative, "bitwise_left_shift": _shift("LEFT"),
+    "erf": _erf, "remainder": _remainder, "fmod": _fmod, "negative": _negative, "bitwise_left_shift": _shift("LEFT"),
     "bitwise_right_shift": _shift("RIGHT"),
 }  # fmt: skip

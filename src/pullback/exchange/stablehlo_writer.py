@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from .graph_writer import GraphWriter, NoEquivalent, Ref, Shape, array_key
+from .graph_writer import GraphWriter, Ref, Shape, array_key
 from .mlir_text import array_of, dense, integers, names_of, signature, tensor_type, type_of, types_of
 from .pairwise_products import Pairing, contract_pairs
 from .words import GraphWords, is_floating
@@ -45,6 +45,7 @@ class StableHloWriter(GraphWriter):
     words = frozenset(_OPERATIONS) | frozenset(_COMPARISONS) | {
         "abs", "sign", "select", "isnan", "isinf", "bitwise_right_shift",
     }  # fmt: skip
+    routines = frozenset(("cholesky", "triangular_solve"))
 
     def __init__(self) -> None:
         self.constants: list[str] = []
@@ -268,8 +269,6 @@ class StableHloWriter(GraphWriter):
         return x
 
     def matrix(self, routine: str, xs: Sequence[Ref], static: dict[str, Any], made: Sequence[Any]) -> list[Ref]:
-        if routine not in _ROUTINES:
-            raise NoEquivalent(f"StableHLO has no operation for the routine {routine!r}")
         return [_ROUTINES[routine](self, xs, static, made[0])]
 
     # Programs inside
