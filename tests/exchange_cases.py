@@ -21,7 +21,9 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "exchange.md"
 BEGIN, END = "<!-- begin of the table -->\n", "<!-- end of the table -->\n"
 FORMATS = {"ONNX": pb.exchange.to_onnx, "StableHLO": pb.exchange.to_stablehlo}
 #: How far results may be from ours, by dtype: other systems compute in another order, with other functions.
-TOLERANCES = {"bfloat16": 2e-2, "float16": 4e-3, "float32": 4e-5, "float64": 1e-9}
+TOLERANCES = {
+    "bfloat16": 2e-2, "float16": 4e-3, "float32": 4e-5, "float64": 1e-9, "complex64": 4e-5, "complex128": 1e-9,
+}  # fmt: skip
 
 
 def op_cases(every=1):
@@ -30,7 +32,9 @@ def op_cases(every=1):
         args = [np.asarray(a) for a in case.args]
         try:
             with np.errstate(all="ignore"):
-                wanted = pb.tree.leaves(apply(case.op, *args, **case.static))
+                # of a partial order the whole one is exported
+                eager = {**case.static, "kth": ()} if "kth" in case.static else case.static
+                wanted = pb.tree.leaves(apply(case.op, *args, **eager))
                 program = pb.stage(lambda *xs, case=case: apply(case.op, *xs, **case.static))(*args)
         except pb.errors.PullbackError as error:
             yield case.name, error, args, None
@@ -237,6 +241,13 @@ def corner_programs():
         ("one of three", lambda i, x: pb.switch(i, [lambda x: x + 1, lambda x: x * 2, pb.sin], x), (2, x)),
         ("a way with one result twice", lambda x: pb.cond(
             pb.sum(x) > 0, lambda x: (x, x), lambda x: (x, x + 1), x), (x,)),
+        ("systems", _systems, (np.random.default_rng(9).normal(size=(4, 4)), x.T)),
+        ("singular matrices", _singular, (np.array([[0.0, 0, 1], [0, 0, 2], [0, 0, 3]]),)),
+        ("matrices of no elements", lambda x: (pb.linalg.det(x), pb.linalg.inv(x)), (np.zeros((0, 0)),)),
+        ("convolutions", _convolutions, (x[0].astype(np.float32), np.arange(3, dtype=np.float32))),
+        ("convolutions of integers", lambda x: pb.convolve(x, x), (np.arange(4),)),
+        ("extremes by place", _extremes_by_place, (x, np.array([1, 1, 3]))),
+        ("a normal draw from a key", lambda key: pb.random.normal(key=key, size=5), (pb.random.key(4),)),
         ("a Jacobian", pb.jacobian(lambda v: pb.tanh(v) * pb.sum(v)), (x[0],)),
     ]  # fmt: skip
 
@@ -259,6 +270,72 @@ def _ends(dtype):
     a = np.array([ends.min, ends.min, ends.min, ends.min + 1, ends.max, ends.max, ends.min, 0], dtype)
     yield a, np.array([-1, 3, -3, 7, 7, -7, 0, -1], dtype)
     yield a, np.full(8, 3, dtype)
+
+
+def _systems(a, b):
+    spd = a @ a.T + np.eye(len(a))
+    n = pb.linalg
+    return (n.solve(a, b), n.solve(pb.stack([a, spd]), b), n.inv(a), n.slogdet(a), n.lu(a), n.qr(a), n.cholesky(spd),
+            pb.grad(lambda a: pb.sum(pb.sin(n.solve(a, b))))(a))  # fmt: skip
+
+
+def _singular(x):
+    return pb.linalg.slogdet(x), pb.linalg.lu(x), pb.linalg.qr(x, mode="complete")
+
+
+def _convolutions(x, y):
+    return pb.convolve(x, y), pb.correlate(x, y, "same"), pb.grad(lambda x: pb.sum(pb.convolve(x, y) ** 2))(x)
+
+
+def _extremes_by_place(x, i):
+    found = pb.segment_max(x, i, 4), pb.segment_min(x, i, 4)
+    return *found, pb.grad(lambda x: pb.sum(pb.segment_max(x, i, 4)[1]))(x), pb.partition(x, 1, axis=0)[1]
+
+
+def likelihoods():
+    """(name, function, arguments) of losses by special functions, with their gradients."""
+    d, x = pb.distributions, np.array([0.3, 1.7, 6.0])
+    ways = {
+        "Gamma": lambda a, v: d.Gamma(a, 2.0).log_prob(v), "Beta": lambda a, v: d.Beta(a, 2.0).log_prob(v / 10),
+        "Poisson": lambda a, v: d.Poisson(a).log_prob(pb.rint(v)), "StudentT": lambda a, v: d.StudentT(a).log_prob(v),
+        "normal tail": lambda a, v: pb.special.log_ndtr(-a * v), "quantile": lambda a, v: pb.special.ndtri(a * v / 99),
+    }  # fmt: skip
+    return [
+        (name, lambda a, v, f=f: pb.value_and_grad(lambda a: pb.sum(f(a, v)))(a), (x + 0.9, x))
+        for name, f in ways.items()
+    ]
+
+
+def complex_programs():
+    """(name, function, arguments) of programs with complex numbers inside, which StableHLO has."""
+    rng = np.random.default_rng(6)
+    x, grid = rng.normal(size=(3, 4)), rng.normal(size=(2, 3, 2, 3, 2)).astype(np.float32)
+    z = rng.normal(size=(4, 4)) + 1j * rng.normal(size=(4, 4))
+    words = (pb.exp, pb.log, pb.log1p, pb.sqrt, pb.sin, pb.tanh, pb.sinh, pb.cosh, pb.square, pb.abs, pb.real, pb.conj,
+             pb.angle, pb.sign, pb.log2, pb.isnan, pb.isinf)  # fmt: skip
+
+    def power(x):
+        return pb.sum(pb.abs(pb.fft.rfft(x)) ** 2)
+
+    def transforms(z):
+        return pb.fft.fftn(z, norm="ortho"), pb.fft.ifft(z, n=6), pb.fft.irfft(z, n=5, axis=0), pb.fft.hfft(z)
+
+    return [
+        ("words of complex numbers", lambda z: [f(z) for f in words], (z,)),
+        ("the same in single precision", lambda z: [f(z) for f in words], (z.astype(np.complex64),)),
+        ("pairs", lambda z, x: (z + x, z * 1j, x / z, z**x, z == x, pb.where(x > 0, z, x), z @ x.T), (z[:3], x)),
+        ("moves", lambda z: (z.T, z[::-1, 1], z[np.array([2, 0])], pb.sum(z), pb.prod(z), pb.cumsum(z, axis=0)), (z,)),
+        ("constants", lambda x: (x + np.array([1j, 2, 0, 1]), np.full(3, 2j), pb.astype(x, complex)), (x,)),
+        ("truth", lambda z: (pb.any(z), pb.all(z, axis=0), pb.logical_not(z)), (z * np.array([0, 1, 1, 0]),)),
+        ("a spectrum, and its gradient", pb.value_and_grad(power), (x,)),
+        ("transforms", transforms, (z,)),
+        ("transforms over many axes", lambda x: (pb.fft.fftn(x), pb.fft.rfftn(x)), (grid,)),
+        ("a convolution by transforms", lambda x: pb.fft.irfft(pb.fft.rfft(x, 8) * pb.fft.rfft(x[::-1], 8), 8), (x,)),
+        ("no signals", pb.fft.fft, (np.zeros((0, 3)),)),
+        ("complex systems", lambda z: (pb.linalg.solve(z, z.T), pb.linalg.slogdet(z), pb.linalg.cholesky(
+            z @ pb.conj(z.T) + np.eye(4))), (z,)),
+        ("a scan of complex numbers", lambda z: pb.scan(lambda c, r: (c * r, c), z[0], z), (z,)),
+    ]  # fmt: skip
 
 
 def corners_of_words():

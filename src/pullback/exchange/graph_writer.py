@@ -50,6 +50,8 @@ class GraphWriter(ABC):
     format: str
     #: Words of the scalar vocabulary that the format has an operation for.
     words: frozenset[str]
+    #: Whether it has complex numbers.
+    has_complex: bool
     #: Routines of linear algebra that it has, by their names in the forms of ops.
     routines: frozenset[str]
 
@@ -64,6 +66,20 @@ class GraphWriter(ABC):
     @abstractmethod
     def cast(self, x: Ref, dtype: np.dtype[Any]) -> Ref:
         """The elements converted to another dtype."""
+
+    @abstractmethod
+    def make_complex(self, re: Ref, im: Ref) -> Ref:
+        """Complex numbers of their parts."""
+
+    @abstractmethod
+    def complex_part(self, which: str, x: Ref) -> Ref:
+        """ "real", "imag" or "abs" of complex numbers."""
+
+    @abstractmethod
+    def fourier(self, x: Ref, kind: str, sizes: Shape) -> Ref:
+        """A discrete Fourier transform over the last axes, of `sizes` points, without a factor: "fft" or "ifft" of
+        complex numbers, "rfft" of real ones to half a spectrum, "irfft" of that.
+        """
 
     @abstractmethod
     def reshape(self, x: Ref, shape: Shape) -> Ref:
@@ -98,8 +114,8 @@ class GraphWriter(ABC):
         """The rows x[indices], where indices are in range and not negative."""
 
     @abstractmethod
-    def put(self, x: Ref, indices: Ref, rows: Ref, add: bool) -> Ref:
-        """x with rows added, or written, at indices of its first axis."""
+    def put(self, x: Ref, indices: Ref, rows: Ref, word: str | None) -> Ref:
+        """x with rows combined ("add", "maximum" or "minimum"), or written, at indices of its first axis."""
 
     @abstractmethod
     def reduce(self, word: str, x: Ref, axes: Shape) -> Ref:

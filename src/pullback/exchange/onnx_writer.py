@@ -51,6 +51,7 @@ class OnnxWriter(GraphWriter):
         "bitwise_right_shift",
     }
     routines = frozenset(("determinant",))
+    has_complex = False
 
     def __init__(self, names_in_use: Sequence[str] = ()) -> None:
         self.graphs = [OnnxGraph()]
@@ -108,6 +109,15 @@ class OnnxWriter(GraphWriter):
                 return self.constant(np.asarray(x.known).astype(dtype))
         return self.node("Cast", [x], x.shape, dtype, to=element_type(dtype))
 
+    def make_complex(self, re: Ref, im: Ref) -> Ref:
+        raise NoEquivalent("ONNX has no complex numbers")
+
+    def complex_part(self, which: str, x: Ref) -> Ref:
+        raise NoEquivalent("ONNX has no complex numbers")
+
+    def fourier(self, x: Ref, kind: str, sizes: Shape) -> Ref:
+        raise NoEquivalent("ONNX has no complex numbers")
+
     def reshape(self, x: Ref, shape: Shape) -> Ref:
         if x.shape == shape:
             return x
@@ -145,12 +155,12 @@ class OnnxWriter(GraphWriter):
         indices = self.cast(indices, _INT64)
         return self.node("Gather", [x, indices], (*indices.shape, *x.shape[1:]), x.dtype, axis=0)
 
-    def put(self, x: Ref, indices: Ref, rows: Ref, add: bool) -> Ref:
-        if add and x.dtype.kind == "b":
-            counts = self.put(self.cast(x, _INT64), indices, self.cast(rows, _INT64), add)
+    def put(self, x: Ref, indices: Ref, rows: Ref, word: str | None) -> Ref:
+        if word is not None and x.dtype.kind == "b":
+            counts = self.put(self.cast(x, _INT64), indices, self.cast(rows, _INT64), word)
             return self.cast(counts, _BOOL)
         places = self.reshape(self.cast(indices, _INT64), (*indices.shape, 1))
-        how = {"reduction": "add"} if add else {}
+        how = {} if word is None else {"reduction": {"add": "add", "maximum": "max", "minimum": "min"}[word]}
         return self.node("ScatterND", [x, places, rows], x.shape, x.dtype, **how)
 
     def reduce(self, word: str, x: Ref, axes: Shape) -> Ref:

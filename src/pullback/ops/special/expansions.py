@@ -53,6 +53,8 @@ _DIGAMMA_NEAR_ZERO = (
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330)
 #: log(2), the first part of so few bits that adding it to a number near its negative is exact.
 _LOG_2 = (0.693359375, -0.00021219444005469057)
+#: Up to here erf is inverted near zero, beyond by the logarithm of erfc.
+_NEAR = 0.53
 #: From here on the expansions of the gamma functions for large arguments have all digits.
 _LARGE = 8
 
@@ -164,7 +166,7 @@ def _guess_inverse(log_width: Any) -> Any:
 
 
 def _invert_erf_near(y: Any) -> Any:
-    """The x with erf(x) = y, for y up to 1/2, by two steps of Halley's rule."""
+    """The x with erf(x) = y, for y up to `_NEAR`, by two steps of Halley's rule."""
     x = copysign(_guess_inverse(p.log1p(-(y * y))), y)
     for _ in range(2):
         step = (p.erf(x) - y) * (math.sqrt(math.pi) / 2) * p.exp(x * x)
@@ -173,11 +175,11 @@ def _invert_erf_near(y: Any) -> Any:
 
 
 def _invert_log_erfc(level: Any, guess: Any) -> Any:
-    """The x > 0.4 with log(erfc(x)) = level, by Newton's rule: log(erfc) is nearly a parabola, so few steps do."""
+    """The x > 1/2 with log(erfc(x)) = level, by Newton's rule: log(erfc) is nearly a parabola, so few steps do."""
     x = guess
-    for _ in range(4):
-        at = p.maximum(x, 0.45)
-        scaled = where(p.greater(at, 0.5), _scaled_erfc(p.maximum(at, 0.5)), p.exp(at * at) * (1 - p.erf(at)))
+    for _ in range(3):
+        at = p.maximum(x, 0.5)
+        scaled = _scaled_erfc(at)
         # of two squares that nearly cancel the difference is taken first
         miss = p.log(scaled) - (at * at + level)
         x = at + miss * scaled * (math.sqrt(math.pi) / 2)
@@ -185,8 +187,8 @@ def _invert_log_erfc(level: Any, guess: Any) -> Any:
 
 
 def _invert_erfc_far(q: Any) -> Any:
-    """The x > 0 with erfc(x) = q, for q up to 1/2."""
-    q_safe = where(p.greater(q, 0), q, 0.5)
+    """The x > 0 with erfc(x) = q, for q up to 1 - `_NEAR`."""
+    q_safe = where(p.greater(q, 0), q, 0.25)
     level = p.log(q_safe)
     found = _invert_log_erfc(level, _guess_inverse(level + p.log(2 - q_safe)))
     return where(p.greater(q, 0), found, where(p.equal(q, 0), math.inf, math.nan))
@@ -194,22 +196,22 @@ def _invert_erfc_far(q: Any) -> Any:
 
 def expand_erfinv(y: Any) -> Any:
     size = p.abs(y)
-    near = p.less_equal(size, 0.5)
-    far = copysign(_invert_erfc_far(where(near, 0.5, 1 - size)), y)
+    near = p.less_equal(size, _NEAR)
+    far = copysign(_invert_erfc_far(where(near, 0.25, 1 - size)), y)
     return where(near, _invert_erf_near(where(near, y, 0.0)), far)
 
 
 def expand_erfcinv(q: Any) -> Any:
-    near = p.logical_and(p.greater_equal(q, 0.5), p.less_equal(q, 1.5))
+    near = p.less_equal(p.abs(q - 1), _NEAR)
     low = p.less(q, 1)
-    far = _invert_erfc_far(where(near, 0.5, where(low, q, 2 - q)))
+    far = _invert_erfc_far(where(near, 0.25, where(low, q, 2 - q)))
     return where(near, _invert_erf_near(where(near, 1 - q, 0.0)), where(low, far, -far))
 
 
 def expand_ndtri(q: Any) -> Any:
-    near = p.logical_and(p.greater_equal(q, 0.25), p.less_equal(q, 0.75))
+    near = p.less_equal(p.abs(q - 0.5), _NEAR / 2)
     low = p.less(q, 0.5)
-    far = _invert_erfc_far(where(near, 0.5, 2 * where(low, q, 1 - q)))
+    far = _invert_erfc_far(where(near, 0.25, 2 * where(low, q, 1 - q)))
     inside = _invert_erf_near(where(near, 2 * (q - 0.5), 0.0))
     return where(near, inside, where(low, -far, far)) * math.sqrt(2)
 
@@ -218,16 +220,17 @@ def expand_ndtri_exp(y: Any) -> Any:
     """Far out on the left from the logarithm itself, elsewhere by `ndtri` of what is nearer to zero: exp(y) or
     1 - exp(y).
     """
-    left = p.less(y, math.log(0.25))
+    left = p.less(y, math.log((1 - _NEAR) / 2))
     low = p.logical_and(left, p.greater(y, -math.inf))
     level = where(low, y, -2.0) + _LOG_2[0] + _LOG_2[1]
     huge = p.less(level, -1e6)
-    guess = where(huge, p.sqrt(-where(huge, level, -1.0)), _guess_inverse(where(huge, -1.0, level) + math.log(2)))
+    seen = where(huge, -1.0, level)
+    guess = where(huge, p.sqrt(-where(huge, level, -1.0)), _guess_inverse(seen + p.log(2 - p.exp(seen))))
     tail = where(p.equal(y, -math.inf), math.inf, _invert_log_erfc(level, guess)) * -math.sqrt(2)
     right = where(left, -1.0, y)
-    up = p.greater(right, math.log(0.75))
+    up = p.greater(right, math.log((1 + _NEAR) / 2))
     inside = _invert_erf_near(where(up, 0.0, p.expm1(right + _LOG_2[0] + _LOG_2[1]))) * math.sqrt(2)
-    above = _invert_erfc_far(where(up, -2 * p.expm1(right), 0.5)) * math.sqrt(2)
+    above = _invert_erfc_far(where(up, -2 * p.expm1(right), 0.25)) * math.sqrt(2)
     return where(left, tail, where(up, above, inside))
 
 
