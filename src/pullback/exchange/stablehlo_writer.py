@@ -155,7 +155,7 @@ class StableHloWriter(GraphWriter):
         if kind in ("fft", "rfft"):
             return found
         k = GraphWords(self, dtype)  # the inverse has the factor 1 / n here
-        return k.multiply(found, k.constant(math.prod(sizes)))  # type: ignore[no-any-return]
+        return k.multiply(found, k.constant(math.prod(sizes)))
 
     def _fourier_ahead(self, x: Ref, kind: str, sizes: Shape) -> Ref:
         """The transform over the axes before the last three."""

@@ -81,7 +81,8 @@ class ArrayFunction:
         for x in results:
             value = value_of(x) if isinstance(x, Tensor) else np.asarray(x) if np.isscalar(x) else x
             if not is_array(value) or value.dtype.kind in "OSUMm":
-                raise ArgumentError(f"the results are a tree of arrays and numbers, got a {type(x).__name__}.")
+                got = f"{value.dtype}" if is_array(value) else f"a {type(x).__name__}"
+                raise ArgumentError(f"the results are a tree of arrays and numbers, got {got}.")
             taken.append(value if self.compiled and _is_new(value, taken) else copy_array(value))
         return taken[len(given) :]
 
