@@ -79,9 +79,6 @@ class ProgramWriter:
         return [self._ref(known, o) for o in program.outputs]
 
     def _check_exportable(self, e: Equation) -> None:
-        for s in (*(spec_of(a) for a in e.args), *(s.spec for s in e.results)):
-            if s.dtype.kind == "c" and not self.w.has_complex:
-                raise NoEquivalent(f"it has values of {s.dtype}, and the format has no complex numbers")
         if not e.effects.drop:
             raise NoEquivalent("its calls have an effect (they print, count, check, or meet other ranks)")
 
@@ -243,7 +240,7 @@ def _write_running(p: ProgramWriter, e: Equation, args: list[Ref]) -> Sequence[R
 
 def _write_matrix(p: ProgramWriter, e: Equation, args: list[Ref]) -> Sequence[Ref]:
     routine, made = e.op.form.routine, [s.spec for s in e.results]
-    if routine in p.w.routines:
+    if p.w.has_routine(routine, made[0].dtype):
         k = GraphWords(p.w, made[0].dtype)
         return p.w.matrix(routine, [k.coerce(x) for x in args], e.static, made)
     expansion = expand_matrix(routine, made, e.static)
@@ -255,8 +252,6 @@ def _write_matrix(p: ProgramWriter, e: Equation, args: list[Ref]) -> Sequence[Re
 def _write_fourier(p: ProgramWriter, e: Equation, args: list[Ref]) -> Sequence[Ref]:
     """The transform of the last axes, with the factor that the norm asks for."""
     out, how, kind = e.results[0].spec, e.static, e.op.form.kind
-    if not p.w.has_complex:
-        raise NoEquivalent("it goes by complex numbers, which the format lacks")
     axes = how["axes"] if kind == "fft" else (how["axis"],)
     if not math.prod(out.shape):
         return (p.w.expand(p.w.constant(np.zeros((), out.dtype)), out.shape),)

@@ -50,10 +50,6 @@ class GraphWriter(ABC):
     format: str
     #: Words of the scalar vocabulary that the format has an operation for.
     words: frozenset[str]
-    #: Whether it has complex numbers.
-    has_complex: bool
-    #: Routines of linear algebra that it has, by their names in the forms of ops.
-    routines: frozenset[str]
 
     @abstractmethod
     def constant(self, array: Any) -> Ref:
@@ -138,8 +134,12 @@ class GraphWriter(ABC):
         """Each element combined by a word with all before it along an axis."""
 
     @abstractmethod
+    def has_routine(self, routine: str, dtype: np.dtype[Any]) -> bool:
+        """Whether the format has a routine of linear algebra, by its name in the form of an op."""
+
+    @abstractmethod
     def matrix(self, routine: str, xs: Sequence[Ref], static: dict[str, Any], made: Sequence[Any]) -> list[Ref]:
-        """One of `routines` on stacks of matrices; `made` are the specs of its results."""
+        """A routine that it has on stacks of matrices; `made` are the specs of its results."""
 
     @abstractmethod
     def branch(self, which: Ref, ways: Sequence[Callable[[], Sequence[Ref]]]) -> list[Ref]:

@@ -50,8 +50,6 @@ class OnnxWriter(GraphWriter):
         "bitwise_left_shift",
         "bitwise_right_shift",
     }
-    routines = frozenset(("determinant",))
-    has_complex = False
 
     def __init__(self, names_in_use: Sequence[str] = ()) -> None:
         self.graphs = [OnnxGraph()]
@@ -110,13 +108,22 @@ class OnnxWriter(GraphWriter):
         return self.node("Cast", [x], x.shape, dtype, to=element_type(dtype))
 
     def make_complex(self, re: Ref, im: Ref) -> Ref:
-        raise NoEquivalent("ONNX has no complex numbers")
+        raise NotImplementedError("`PairWriter` has complex numbers for this format")
 
     def complex_part(self, which: str, x: Ref) -> Ref:
-        raise NoEquivalent("ONNX has no complex numbers")
+        raise NotImplementedError("`PairWriter` has complex numbers for this format")
 
     def fourier(self, x: Ref, kind: str, sizes: Shape) -> Ref:
-        raise NoEquivalent("ONNX has no complex numbers")
+        """Over one axis, of numbers whose parts are along another one after it."""
+        (n,) = sizes
+        rest = x.shape[: x.ndim - (1 if kind == "rfft" else 2)]
+        rows = self.reshape(x, (math.prod(rest), n, 1 if kind == "rfft" else 2))
+        kept = n // 2 + 1 if kind == "rfft" else n
+        shape = (math.prod(rest), kept, 2)
+        how = {"axis": 1, "inverse": int(kind == "ifft"), "onesided": int(kind == "rfft")}
+        found = self.reshape(self.node("DFT", [rows], shape, x.dtype, **how), (*rest, kept, 2))
+        k = GraphWords(self, x.dtype)  # the inverse has the factor 1 / n here
+        return k.multiply(found, k.constant(n)) if kind == "ifft" else found  # type: ignore[no-any-return]
 
     def reshape(self, x: Ref, shape: Shape) -> Ref:
         if x.shape == shape:
@@ -246,6 +253,9 @@ class OnnxWriter(GraphWriter):
 
         stacked = self.iterate(rows.shape[0], [start], step, [(rows.shape[1:], x.dtype)])[1][0]
         return self.transpose(stacked, tuple(order.index(i) for i in range(x.ndim)))
+
+    def has_routine(self, routine: str, dtype: np.dtype[Any]) -> bool:
+        return routine == "determinant"
 
     def matrix(self, routine: str, xs: Sequence[Ref], static: dict[str, Any], made: Sequence[Any]) -> list[Ref]:
         return [self.node("Det", xs, made[0].shape, xs[0].dtype)]

@@ -46,8 +46,6 @@ class StableHloWriter(GraphWriter):
     words = frozenset(_OPERATIONS) | frozenset(_COMPARISONS) | {
         "abs", "sign", "select", "isnan", "isinf", "bitwise_right_shift",
     }  # fmt: skip
-    routines = frozenset(("cholesky", "triangular_solve"))
-    has_complex = True
 
     def __init__(self) -> None:
         self.constants: list[str] = []
@@ -309,6 +307,9 @@ class StableHloWriter(GraphWriter):
             earlier = self.slice(x, (0,) * x.ndim, stops, (1,) * x.ndim)
             x, step = getattr(k, word)(self.concat([start, earlier], axis), x), 2 * step
         return x
+
+    def has_routine(self, routine: str, dtype: np.dtype[Any]) -> bool:
+        return routine in _ROUTINES
 
     def matrix(self, routine: str, xs: Sequence[Ref], static: dict[str, Any], made: Sequence[Any]) -> list[Ref]:
         return [_ROUTINES[routine](self, xs, static, made[0])]
