@@ -123,7 +123,7 @@ class OnnxWriter(GraphWriter):
         how = {"axis": 1, "inverse": int(kind == "ifft"), "onesided": int(kind == "rfft")}
         found = self.reshape(self.node("DFT", [rows], shape, x.dtype, **how), (*rest, kept, 2))
         k = GraphWords(self, x.dtype)  # the inverse has the factor 1 / n here
-        return k.multiply(found, k.constant(n)) if kind == "ifft" else found  # type: ignore[no-any-return]
+        return k.multiply(found, k.constant(n)) if kind == "ifft" else found
 
     def reshape(self, x: Ref, shape: Shape) -> Ref:
         if x.shape == shape:
