@@ -18,8 +18,8 @@ from ..ops.elementwise.pointwise import where
 from ..ops.functions import astype
 from ..ops.index.indexing import take_along_axis
 from ..ops.linalg.common import hermitian_part
+from ..ops.linalg.gauge import raise_where
 from ..ops.linalg.linear_systems import triangular_solve
-from ..ops.order.sorting import argsort
 from ..ops.reduce.reductions import argmax, prod
 from ..ops.reduce.reductions import max as largest
 from ..ops.reduce.reductions import sum as total_of
@@ -30,13 +30,22 @@ from ..transforms.control.scan import scan
 Static = dict[str, Any]
 
 
-def expand_matrix(routine: str, specs: Sequence[Spec], static: Static) -> Callable[..., Any] | None:
+def expand_matrix(
+    routine: str, specs: Sequence[Spec], static: Static, checks: bool = False
+) -> Callable[..., Any] | None:  # fmt: skip
     """A routine on stacks of matrices, by the name in the form of an op, as a function of its arguments; `specs` are
-    those of the results. None if it is not written here.
+    those of the results. None if it is not written here. With `checks` what LAPACK would raise for is an error.
     """
     if routine not in _ROUTINES or (routine in _REAL and specs[0].dtype.kind == "c"):
         return None
-    return partial(_ROUTINES[routine], specs=specs, static=static)
+    function = partial(_ROUTINES[routine], specs=specs, static=static)
+    return partial(_call_checked, function) if checks and routine in _FAILING else function
+
+
+def _call_checked(function: Callable[..., Any], *xs: Any) -> Any:
+    """A division by a zero pivot, or the root of a negative one, leaves no finite numbers."""
+    found = function(*xs)
+    return raise_where(found, p.logical_not(p.isfinite(found)), "The matrix is singular or not finite.", "singular")
 
 
 def _row(x: Any, k: Any) -> Any:
@@ -94,7 +103,10 @@ def _expand_lu(x: Any, specs: Sequence[Spec], static: Static) -> tuple[Any, ...]
     k = specs[2].shape[-1]
     both, order, _ = _factor(x)
     left = tril(both[..., :k], -1) + np.eye(*specs[2].shape[-2:], dtype=specs[2].dtype)
-    return argsort(order, axis=-1), order, left, triu(both[..., :k, :])
+    rows = np.arange(spec_of(x).shape[-2])
+    # where each row went
+    places = total_of(where(p.equal(_of_row(order), rows[:, None]), rows, 0), axis=-1)
+    return places, order, left, triu(both[..., :k, :])
 
 
 def _expand_solve(a: Any, b: Any, specs: Sequence[Spec], static: Static) -> Any:
@@ -180,6 +192,8 @@ def _expand_qr(x: Any, specs: Sequence[Spec], static: Static) -> tuple[Any, Any]
 
 #: What is written for real matrices alone.
 _REAL = frozenset(("qr",))
+#: What has no result for some matrices.
+_FAILING = frozenset(("solve", "inverse", "cholesky", "triangular_solve"))
 _ROUTINES: dict[str, Callable[..., Any]] = {
     "lu": _expand_lu, "solve": _expand_solve, "inverse": _expand_inverse, "determinant": _expand_determinant,
     "log_determinant": _expand_log_determinant, "cholesky": _expand_cholesky,
