@@ -21,7 +21,15 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "exchange.md"
 BEGIN, END = "<!-- begin of the table -->\n", "<!-- end of the table -->\n"
 FORMATS = {"ONNX": pb.exchange.to_onnx, "StableHLO": pb.exchange.to_stablehlo}
 #: How far results may be from ours, by dtype: other systems compute in another order, with other functions.
-TOLERANCES = {"bfloat16": 2e-2, "float16": 4e-3, "float32": 4e-5, "float64": 1e-9}
+TOLERANCES = {
+    "bfloat16": 2e-2, "float16": 4e-3, "float32": 4e-5, "float64": 1e-9, "complex64": 4e-5, "complex128": 1e-9,
+}  # fmt: skip
+
+
+def _split_complex(results):
+    """The leaves of results, complex ones as their parts: an ONNX model returns no others."""
+    leaves = pb.tree.leaves(results)
+    return [y for x in leaves for y in ([pb.real(x), pb.imag(x)] if x.dtype.kind == "c" else [x])]
 
 
 def op_cases(every=1):
@@ -30,8 +38,10 @@ def op_cases(every=1):
         args = [np.asarray(a) for a in case.args]
         try:
             with np.errstate(all="ignore"):
-                wanted = pb.tree.leaves(apply(case.op, *args, **case.static))
-                program = pb.stage(lambda *xs, case=case: apply(case.op, *xs, **case.static))(*args)
+                # of a partial order the whole one is exported
+                eager = {**case.static, "kth": ()} if "kth" in case.static else case.static
+                wanted = _split_complex(apply(case.op, *args, **eager))
+                program = pb.stage(lambda *xs, case=case: _split_complex(apply(case.op, *xs, **case.static)))(*args)
         except pb.errors.PullbackError as error:
             yield case.name, error, args, None
             continue
@@ -237,6 +247,13 @@ def corner_programs():
         ("one of three", lambda i, x: pb.switch(i, [lambda x: x + 1, lambda x: x * 2, pb.sin], x), (2, x)),
         ("a way with one result twice", lambda x: pb.cond(
             pb.sum(x) > 0, lambda x: (x, x), lambda x: (x, x + 1), x), (x,)),
+        ("systems", _systems, (np.random.default_rng(9).normal(size=(4, 4)), x.T)),
+        ("singular matrices", _singular, (np.array([[0.0, 0, 1], [0, 0, 2], [0, 0, 3]]),)),
+        ("matrices of no elements", lambda x: (pb.linalg.det(x), pb.linalg.inv(x)), (np.zeros((0, 0)),)),
+        ("convolutions", _convolutions, (x[0].astype(np.float32), np.arange(3, dtype=np.float32))),
+        ("convolutions of integers", lambda x: pb.convolve(x, x), (np.arange(4),)),
+        ("extremes by place", _extremes_by_place, (x, np.array([1, 1, 3]))),
+        ("a normal draw from a key", lambda key: pb.random.normal(key=key, size=5), (pb.random.key(4),)),
         ("a Jacobian", pb.jacobian(lambda v: pb.tanh(v) * pb.sum(v)), (x[0],)),
     ]  # fmt: skip
 
@@ -259,6 +276,107 @@ def _ends(dtype):
     a = np.array([ends.min, ends.min, ends.min, ends.min + 1, ends.max, ends.max, ends.min, 0], dtype)
     yield a, np.array([-1, 3, -3, 7, 7, -7, 0, -1], dtype)
     yield a, np.full(8, 3, dtype)
+
+
+def _systems(a, b):
+    spd = a @ a.T + np.eye(len(a))
+    n = pb.linalg
+    return (n.solve(a, b), n.solve(pb.stack([a, spd]), b), n.inv(a), n.slogdet(a), n.lu(a), n.qr(a), n.cholesky(spd),
+            pb.grad(lambda a: pb.sum(pb.sin(n.solve(a, b))))(a))  # fmt: skip
+
+
+def _singular(x):
+    return pb.linalg.slogdet(x), pb.linalg.lu(x), pb.linalg.qr(x, mode="complete")
+
+
+def _convolutions(x, y):
+    return pb.convolve(x, y), pb.correlate(x, y, "same"), pb.grad(lambda x: pb.sum(pb.convolve(x, y) ** 2))(x)
+
+
+def _extremes_by_place(x, i):
+    found = pb.segment_max(x, i, 4), pb.segment_min(x, i, 4)
+    return *found, pb.grad(lambda x: pb.sum(pb.segment_max(x, i, 4)[1]))(x), pb.partition(x, 1, axis=0)[1]
+
+
+def likelihoods():
+    """(name, function, arguments) of losses by special functions, with their gradients."""
+    d, x = pb.distributions, np.array([0.3, 1.7, 6.0])
+    ways = {
+        "Gamma": lambda a, v: d.Gamma(a, 2.0).log_prob(v), "Beta": lambda a, v: d.Beta(a, 2.0).log_prob(v / 10),
+        "Poisson": lambda a, v: d.Poisson(a).log_prob(pb.rint(v)), "StudentT": lambda a, v: d.StudentT(a).log_prob(v),
+    }  # fmt: skip
+    return [
+        (name, lambda a, v, f=f: pb.value_and_grad(lambda a: pb.sum(f(a, v)))(a), (x + 0.9, x))
+        for name, f in ways.items()
+    ]
+
+
+def digits():
+    """(name, function, arguments) of special functions, compared to nearly all digits."""
+    s, p = pb.special, np.array([1e-300, 1e-12, 0.01, 0.2, 0.25, 0.499, 0.53, 0.7, 0.77, 0.999999, 1.0 - 1e-15])
+    x = np.concatenate([np.linspace(-6.5, 6.5, 131), [0.0, 1e-300, np.inf, -np.inf, np.nan]])
+    right = np.array([1e-300, 1e-9, 0.3, 0.5, 0.9, 0.99, 1.3, 1.5, 2.4, 2.6, 7.9, 8.1, 20.0, 33.3, 150.5])
+    left = np.array([-0.3, -0.98, -1.5, -5.25, -20.4, 0.0, -1.0, -2.0, np.inf, np.nan])
+
+    def normal(x, p):
+        return (s.erfc(x), s.erfcx(x), s.log_ndtr(5 * pb.minimum(x, 1.0)), s.erfinv(2 * p - 1), s.erfcinv(2 * p),
+                s.ndtri(p), s.ndtri_exp(pb.log(p)), s.ndtr(x))  # fmt: skip
+
+    def gammas(x, y):
+        sides = [f(z) for f in (s.gamma, s.rgamma, s.lgamma, s.digamma) for z in (x, y)]
+        pairs = s.polygamma(1, x), s.polygamma(2, y), s.zeta(3, x), s.betaln(x, 2.5), s.beta(0.3, x)
+        return *sides, *pairs, s.i0e(x), s.i1(x)
+
+    functions = ("erf", pb.erf, (x,)), ("normals", normal, (x, p)), ("gammas", gammas, (right, left))
+    return [(f"digits of {name}", *rest) for name, *rest in functions]
+
+
+def complex_programs():
+    """(name, function, arguments) of programs with complex numbers inside."""
+    rng = np.random.default_rng(6)
+    x, y, grid = rng.normal(size=(4, 4)), rng.normal(size=(4, 4)), rng.normal(size=(2, 3, 2, 3, 2))
+    words = (pb.exp, pb.expm1, pb.log, pb.log1p, pb.sqrt, pb.sin, pb.cos, pb.tan, pb.tanh, pb.sinh, pb.cosh, pb.square,
+             pb.abs, pb.real, pb.conj, pb.angle, pb.sign, pb.log2, pb.isnan, pb.isinf)  # fmt: skip
+    flags = np.array([[0.0, 1.0, -1.0, 0.0]] * 4)
+    far = np.array([0.0, 1e-9, -1e-9, 1.0, -1.0, 0.6, 0.8, 3.0, -40.0, 1e200])
+    a, b = (m.reshape(-1)[1:] for m in np.meshgrid(far[:-2], far[:-2]))
+    power = pb.value_and_grad(lambda x: pb.sum(pb.abs(pb.fft.rfft(x)) ** 2))
+
+    def of(f):
+        return lambda x, y: _split_complex(f(x + 1j * y))
+
+    def transforms(z):
+        return pb.fft.fftn(z, norm="ortho"), pb.fft.ifft(z, n=6), pb.fft.irfft(z, n=5, axis=0), pb.fft.hfft(z)
+
+    def systems(z):
+        return pb.linalg.solve(z, z.T), pb.linalg.slogdet(z), pb.linalg.cholesky(z @ pb.conj(z.T) + np.eye(4))
+
+    def moves(z):
+        places = np.array([2, 0])
+        return z.T, z[::-1, 1], z[places], pb.sum(z), pb.cumsum(z, axis=0), pb.grad(lambda x: pb.sum(
+            pb.abs((x + z)[places])))(z.real), pb.concat([z, z]), pb.einsum("ij,jk,lk->il", z, z.real, z)  # fmt: skip
+
+    def carried(z):
+        n = pb.while_loop(lambda c: pb.abs(c[0]) < 9, lambda c: c * z[0], z[0])
+        return pb.scan(lambda c, r: (c * r, c), z[0], z), n, pb.cond(pb.abs(z[0, 0]) > 1, lambda z: z, pb.conj, z)
+
+    return [
+        ("words of complex numbers", of(lambda z: [f(z) for f in words]), (a, b)),
+        ("the same in single precision", of(lambda z: [f(z) for f in words[::5]]), (np.float32(a), np.float32(b))),
+        ("pairs", of(lambda z: (z + x, z * 1j, x / z, z / (1e200 * z), z == x, z @ x.T)), (x, y)),
+        ("powers", of(lambda z: (z**x, z**0, (z * 0) ** 2, z ** (1 + 2j))), (x, y)),
+        ("moves", of(moves), (x, y)),
+        ("constants", of(lambda z: (z + np.array([1j, 2, 0, 1]), np.full(3, 2j), pb.astype(z.real, complex))), (x, y)),
+        ("truth", of(lambda z: (pb.any(z), pb.all(z, axis=0), pb.logical_not(z), pb.where(z, z, x))), (flags, flags)),
+        ("a spectrum, and its gradient", power, (x,)),
+        ("the same of an odd number of points", power, (np.float32(x[:, :3]),)),
+        ("transforms", of(transforms), (x, y)),
+        ("transforms over many axes", lambda x: _split_complex((pb.fft.fftn(x), pb.fft.rfftn(x))), (grid,)),
+        ("a convolution by transforms", lambda x: pb.fft.irfft(pb.fft.rfft(x, 8) * pb.fft.rfft(x[::-1], 8), 8), (x,)),
+        ("no signals", lambda x: _split_complex(pb.fft.fft(x)), (np.zeros((0, 3)),)),
+        ("complex systems", of(systems), (x, y)),
+        ("loops with complex numbers", of(carried), (x, y)),
+    ]  # fmt: skip
 
 
 def corners_of_words():
@@ -320,7 +438,6 @@ def refusals(export):
 SHORT = {
     "its kernel needs": "needs a word of the scalar vocabulary that the format lacks",
     "for the routine": "a routine of linear algebra that the format lacks",
-    "it has values of complex": "complex numbers",
     "its value is not made": "computed by a library: the record says nothing of how",
     "have an effect": "meets other ranks, or raises",
     "partial orders": "a partial order that is NumPy's own",

@@ -231,10 +231,26 @@ saving = pb.save_async(sys.argv[1], {"by": "parent"})
 if (child := os.fork()) == 0:
     opened.set()
     pb.save(sys.argv[2], {"by": "child"})
-    os._exit(0)
+    try:
+        saving.wait()
+    except pb.errors.StorageError:
+        os._exit(0)
+    os._exit(1)
 assert os.waitpid(child, 0)[1] == 0
 opened.set()
 """
+
+
+def test_a_save_whose_thread_does_not_start_is_not_waited_for(path, monkeypatch):
+    def fail(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        with pytest.raises(RuntimeError, match="new thread"):
+            pb.save_async(path, {"x": 1})
+    pb.save(path, {"x": 2})
+    assert pb.load(path) == {"x": 2}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")

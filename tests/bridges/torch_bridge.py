@@ -264,8 +264,12 @@ def test_errors_at_the_border(torch):
         wrap(pb.sin)(torch.ones(2, dtype=torch.complex64))
     with pytest.raises(ArgumentError, match="dense"):
         wrap(pb.sin)(torch.ones(2, 2).to_sparse())
-    with pytest.raises(ArgumentError, match="no argument is an array"):
+    with pytest.raises(ArgumentError, match=r"no argument is a torch\.Tensor"):
         wrap(pb.sin)(2.0)
+    with pytest.raises(ArgumentError, match=r"a torch\.Tensor or a hashable setting, got ndarray"):
+        wrap(pb.add)(torch.ones(2), np.ones(2))
+    # shapes without numbers stay so
+    assert wrap(lambda x: pb.sum(x, axis=0))(torch.ones(2, 3, device="meta")).is_meta
     with pytest.raises(ArgumentError, match="in place"):
         as_op(lambda x: x.add_(1))(np.ones(2))
     with pytest.raises(ArgumentError, match="results are trees of tensors"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import inspect
 import os
 import shutil
@@ -19,12 +20,12 @@ from ..arrays.files import name_of_path
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, unflatten
-from ..compile.cpu.export import NO_MEMORY, compile_to_object, find_processor
+from ..compile.cpu.export import NO_MEMORY, Processor, compile_to_object, find_processor, is_written_out
 from ..compile.cpu.program.render import OUT_OF_RANGE, UNFINISHED
 from ..compile.cpu.runtime.link import has_llvm
 from ..compile.cpu.target import DTYPES
 from ..errors import ArgumentError, ExportError
-from ..ops.forms import Running
+from ..ops.forms import Matrix, Running
 from ..program.hoist import hoist
 from ..program.ir import Equation, Program
 from ..program.passes import expand_without_libraries, optimize
@@ -32,6 +33,7 @@ from ..saving.atomic_write import write_atomically
 from ..transforms.reverse import value_and_grad
 from ..transforms.stage import stage
 from .c_header import CFunction, is_identifier, name_arguments, render_header
+from .matrix_expansions import expand_matrix
 from .window_expansions import expand_running
 
 _CODES = {
@@ -94,8 +96,8 @@ def to_c_library(
     if not has_llvm():
         raise ArgumentError('to_c_library: llvmlite is not installed.\n  Install it: pip install "pullback[jit]".')
     linker = _find_linker() if shared else None
-    functions, programs = _describe(f, examples, name, gradient)
     processor = find_processor(cpu)
+    functions, programs = _describe(f, examples, name, gradient, processor)
     code = compile_to_object(programs, processor)
     about = f"{name}, compiled by pullback {sys.modules['pullback'].__version__} for {processor.name}."
     header, compiled = target.with_name(f"{name}.h"), target.with_name(f"{name}.o")
@@ -111,7 +113,7 @@ def _is_in_c(name: str) -> bool:
 
 
 def _describe(
-    f: Any, examples: tuple[Any, ...], name: str, gradient: Any
+    f: Any, examples: tuple[Any, ...], name: str, gradient: Any, processor: Processor
 ) -> tuple[tuple[CFunction, ...], dict[str, Program]]:
     """The functions of C, and the program of each."""
     if isinstance(f, Program):
@@ -124,11 +126,11 @@ def _describe(
     check_functions("to_c_library", f)
     prefixes = _argument_names(f, len(examples))
     wanted = _gradient_positions(gradient, examples)
-    programs = {name: _stage_optimized(f, examples)}
+    programs = {name: _stage_optimized(f, examples, processor)}
     functions = [_describe_function(name, f"The value of {name}.", programs[name], prefixes, ["out"])]
     if wanted:
         both = f"{name}_gradient"
-        programs[both] = _stage_optimized(value_and_grad(f, tuple(wanted)), examples)
+        programs[both] = _stage_optimized(value_and_grad(f, tuple(wanted)), examples, processor)
         outs = ["out", *(f"gradient_{prefixes[i]}" for i in wanted)]
         functions.append(
             _describe_function(both, f"The value of {name} and its gradient.", programs[both], prefixes, outs)
@@ -136,15 +138,21 @@ def _describe(
     return tuple(functions), programs
 
 
-def _stage_optimized(f: Callable[..., Any], examples: Sequence[Any]) -> Program:
+def _stage_optimized(f: Callable[..., Any], examples: Sequence[Any], processor: Processor) -> Program:
     """The program of a function, in which what it captured, such as parameters, is arrays."""
     program, _ = hoist(stage(f)(*examples), lambda x: False, lambda x: x.value if type(x) is Tensor else x)
-    return optimize(expand_without_libraries(program, _expand_as_loop))
+    for _ in range(2):  # the second time in the bodies of the loops that the first one wrote
+        program = expand_without_libraries(program, functools.partial(_expand_as_loop, processor))
+    return optimize(program)
 
 
-def _expand_as_loop(e: Equation) -> Callable[..., Any] | None:
-    form = e.op.form
-    return expand_running(form.word, e.results[0].spec, e.static["axis"]) if isinstance(form, Running) else None
+def _expand_as_loop(processor: Processor, e: Equation) -> Callable[..., Any] | None:
+    form, made = e.op.form, [s.spec for s in e.results]
+    if isinstance(form, Running):
+        return expand_running(form.word, made[0], e.static["axis"])
+    if isinstance(form, Matrix) and not is_written_out(e, processor):
+        return expand_matrix(form.routine, made, e.static, checks=True)
+    return None
 
 
 def _describe_function(

@@ -22,12 +22,14 @@ from ..compile.loop_ir import Layout, row_major_strides
 from ..compile.lower.views import is_view, view_layouts
 from ..compile.vocabulary import computation_dtype, is_narrow, value_dtype
 from ..errors import ExportError
+from ..ops.families import result_dtype
 from ..ops.forms import (
     Cast,
     Contract,
     Convolve,
     Expand,
     Flow,
+    Fourier,
     Gather,
     Join,
     Matrix,
@@ -36,16 +38,19 @@ from ..ops.forms import (
     Reduce,
     Running,
     ScatterAdd,
+    ScatterExtreme,
     Window,
     Write,
 )
 from ..ops.op import Op
 from ..program.ir import Equation, Program, Symbol
-from ..program.passes import expand_equation
+from ..program.passes import expand_equation, expand_equation_anywhere
 from ..program.stage import stage
+from .complex_words import real_dtype
 from .control_flow import write_flow
 from .graph_writer import GraphWriter, NoEquivalent, Ref
 from .indexing import write_gather, write_scatter
+from .matrix_expansions import expand_matrix
 from .moves import write_view
 from .window_expansions import expand_convolution, expand_recurrence, expand_window
 from .words import GraphWords
@@ -63,7 +68,7 @@ class ProgramWriter:
         known = {id(s): x for s, x in zip(program.inputs, inputs, strict=True)}
         for e in program.equations:
             try:
-                _check_exportable(e)
+                self._check_exportable(e)
                 found = self._write_equation(e, [self._ref(known, a) for a in e.args])
             except NoEquivalent as error:
                 raise _refusal(e, self.w.format, str(error)) from None
@@ -72,6 +77,10 @@ class ProgramWriter:
                 assert x.shape == spec.shape, f"{e.op.name}: wrote {x.shape}, wanted {spec.shape}"
                 known[id(symbol)] = x if x.dtype == spec.dtype else self.w.cast(x, spec.dtype)
         return [self._ref(known, o) for o in program.outputs]
+
+    def _check_exportable(self, e: Equation) -> None:
+        if not e.effects.drop:
+            raise NoEquivalent("its calls have an effect (they print, count, check, or meet other ranks)")
 
     def _ref(self, known: dict[int, Ref], x: Any) -> Ref:
         return known[id(x)] if isinstance(x, Symbol) else self.w.constant(_as_array(x))
@@ -89,7 +98,10 @@ class ProgramWriter:
     def _write_elementwise(self, e: Equation, args: list[Ref]) -> Ref:
         out = e.results[0].spec
         specs = [spec_of(a) for a in e.args]
-        k = GraphWords(self.w, computation_dtype(specs, out))
+        dtype = computation_dtype(specs, out)
+        if dtype.kind != "c" and any(s.dtype.kind == "c" for s in specs):  # parts of complex numbers
+            dtype = result_dtype(specs)
+        k = GraphWords(self.w, dtype)
         given = [k.constant(a) if type(a) in (int, float, bool) else x for a, x in zip(e.args, args, strict=True)]
         assert e.op.kernel is not None
         found: Ref = e.op.kernel(k, *given)
@@ -135,14 +147,6 @@ def _unwrap(x: Any) -> Any:
 def _as_array(x: Any) -> Any:
     x = _unwrap(x)
     return np.asarray(to_host(x) if is_array(x) else x)
-
-
-def _check_exportable(e: Equation) -> None:
-    for s in (*(spec_of(a) for a in e.args), *(s.spec for s in e.results)):
-        if s.dtype.kind == "c":
-            raise NoEquivalent(f"it has values of {s.dtype}, and complex numbers are not exported")
-    if not e.effects.drop:
-        raise NoEquivalent("its calls have an effect (they print, count, check, or meet other ranks)")
 
 
 def _refusal(e: Equation, target: str, why: str) -> ExportError:
@@ -196,12 +200,18 @@ def _write_scatter_add(p: ProgramWriter, e: Equation, args: list[Ref]) -> Sequen
     out = e.results[0].spec
     dtype = np.dtype(np.float32) if is_narrow(out.dtype) else out.dtype
     zeros = p.w.expand(p.w.constant(np.zeros((), dtype)), out.shape)
-    return (write_scatter(p.w, zeros, args[0], e.static["index"], args[1:], add=len(args) > 1),)
+    return (write_scatter(p.w, zeros, args[0], e.static["index"], args[1:], "add" if len(args) > 1 else None),)
 
 
 def _write_write(p: ProgramWriter, e: Equation, args: list[Ref]) -> Sequence[Ref]:
     x = GraphWords(p.w, e.results[0].spec.dtype).coerce(args[0])
-    return (write_scatter(p.w, x, args[1], e.static["index"], args[2:], add=False),)
+    return (write_scatter(p.w, x, args[1], e.static["index"], args[2:], None),)
+
+
+def _write_scatter_extreme(p: ProgramWriter, e: Equation, args: list[Ref]) -> Sequence[Ref]:
+    x = GraphWords(p.w, value_dtype(e.results[0].spec.dtype)).coerce(args[0])
+    word = "minimum" if e.static["least"] else "maximum"
+    return (write_scatter(p.w, x, args[1], e.static["index"], args[2:], word),)
 
 
 def _write_convolve(p: ProgramWriter, e: Equation, args: list[Ref]) -> Sequence[Ref]:
@@ -221,8 +231,7 @@ def _write_running(p: ProgramWriter, e: Equation, args: list[Ref]) -> Sequence[R
     word, axis, out = e.op.form.word, e.static["axis"], e.results[0].spec
     axis %= max(1, out.ndim)
     if word == "sort":
-        if e.static["kth"]:
-            raise NoEquivalent("which of many partial orders it returns is NumPy's own")
+        # of a partial order, which may be one of many, the whole one is an instance
         return (p.w.sort_places(args[0], axis, e.static["descending"]),)
     if word == "recurrence":
         return p.write_staged(lambda a, b: expand_recurrence(a, b, axis), e, args)
@@ -230,15 +239,39 @@ def _write_running(p: ProgramWriter, e: Equation, args: list[Ref]) -> Sequence[R
 
 
 def _write_matrix(p: ProgramWriter, e: Equation, args: list[Ref]) -> Sequence[Ref]:
-    made = [s.spec for s in e.results]
-    k = GraphWords(p.w, made[0].dtype)
-    return p.w.matrix(e.op.form.routine, [k.coerce(x) for x in args], e.static, made)
+    routine, made = e.op.form.routine, [s.spec for s in e.results]
+    if p.w.has_routine(routine, made[0].dtype):
+        k = GraphWords(p.w, made[0].dtype)
+        return p.w.matrix(routine, [k.coerce(x) for x in args], e.static, made)
+    expansion = expand_matrix(routine, made, e.static)
+    if expansion is None:
+        raise NoEquivalent(f"{p.w.format} has no operation for the routine {routine!r}")
+    return p.write_staged(expansion, e, args)
+
+
+def _write_fourier(p: ProgramWriter, e: Equation, args: list[Ref]) -> Sequence[Ref]:
+    """The transform of the last axes, with the factor that the norm asks for."""
+    out, how, kind = e.results[0].spec, e.static, e.op.form.kind
+    axes = how["axes"] if kind == "fft" else (how["axis"],)
+    if not math.prod(out.shape):
+        return (p.w.expand(p.w.constant(np.zeros((), out.dtype)), out.shape),)
+    inverse = how.get("inverse", kind == "irfft")
+    dtype = np.dtype(f"c{2 * out.dtype.itemsize}") if kind == "irfft" else out.dtype
+    k = GraphWords(p.w, real_dtype(out.dtype) if kind == "rfft" else dtype)
+    x = k.coerce(args[0])
+    order = (*(i for i in range(x.ndim) if i not in axes), *axes)
+    x = x if order == tuple(range(x.ndim)) else p.w.transpose(x, order)
+    sizes = (how["n"],) if kind == "irfft" else x.shape[x.ndim - len(axes) :]
+    found = p.w.fourier(x, "ifft" if kind == "fft" and inverse else kind, sizes)
+    count = math.prod(sizes)
+    power = {"backward": -1.0 if inverse else 0.0, "forward": 0.0 if inverse else -1.0, "ortho": -0.5}[how["norm"]]
+    k = GraphWords(p.w, out.dtype)
+    found = k.multiply(found, k.constant(float(count) ** power)) if power else found
+    return (p.w.transpose(found, tuple(order.index(i) for i in range(found.ndim))),)
 
 
 def _write_expansion(p: ProgramWriter, e: Equation, args: list[Ref]) -> Sequence[Ref]:
-    if e.op.form.anywhere is not None:
-        return p.write_staged(functools.partial(e.op.form.anywhere, **e.static), e, args)
-    expansion = expand_equation(e)
+    expansion = expand_equation(e) if e.op.form.anywhere is None else expand_equation_anywhere(e)
     if expansion is None:
         raise NoEquivalent("it cannot be expressed in other ops for these arguments")
     symbols = [x for a, x in zip(e.args, args, strict=True) if isinstance(a, Symbol)]
@@ -259,6 +292,7 @@ RULES: dict[type, Callable[[ProgramWriter, Equation, list[Ref]], Sequence[Ref]]]
     Join: _write_join,
     Gather: _write_gather,
     ScatterAdd: _write_scatter_add,
+    ScatterExtreme: _write_scatter_extreme,
     Write: _write_write,
     Convolve: _write_convolve,
     Window: _write_window,
@@ -266,4 +300,5 @@ RULES: dict[type, Callable[[ProgramWriter, Equation, list[Ref]], Sequence[Ref]]]
     Matrix: _write_matrix,
     Expand: _write_expansion,
     Flow: _write_flow,
+    Fourier: _write_fourier,
 }

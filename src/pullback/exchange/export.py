@@ -9,13 +9,14 @@ from typing import Any
 
 from ..arrays.files import name_of_path
 from ..arrays.tensor import Tensor
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ExportError
 from ..program.ir import Program
 from ..program.passes import drop_unused, fold_constants, merge_equal
 from ..saving.atomic_write import write_atomically
 from ..settings import override_modes
 from ..tools.drawing import draw
 from ..transforms.stage import stage
+from .complex_pairs import PairWriter
 from .equations import ProgramWriter
 from .graph_writer import Ref
 from .mlir_text import names_of, type_of, types_of
@@ -75,7 +76,14 @@ def to_onnx(
         )
     writer, weights = OnnxWriter((*taken, *returned)), Weights(target, external_data)
     inputs = [Ref(name, s.spec.shape, s.spec.dtype) for name, s in zip(taken, program.inputs, strict=True)]
-    found = ProgramWriter(writer).write(program, inputs)
+    for spec in (*program.input_specs, *program.output_specs):
+        if spec.dtype.kind == "c":
+            raise ExportError(
+                f"to_onnx: an argument or a result is {spec}, and runtimes have no complex numbers. Inside they are "
+                "pairs.\n  Take and return the parts: x + 1j * y, pb.real(z), pb.imag(z).",
+                why="complex arguments and results",
+            )
+    found = ProgramWriter(PairWriter(writer)).write(program, inputs)
     outputs = []
     for name, x in zip(returned, found, strict=True):
         outputs.append(Ref(name, x.shape, x.dtype))

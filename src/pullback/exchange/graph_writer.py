@@ -64,6 +64,20 @@ class GraphWriter(ABC):
         """The elements converted to another dtype."""
 
     @abstractmethod
+    def make_complex(self, re: Ref, im: Ref) -> Ref:
+        """Complex numbers of their parts."""
+
+    @abstractmethod
+    def complex_part(self, which: str, x: Ref) -> Ref:
+        """ "real", "imag" or "abs" of complex numbers."""
+
+    @abstractmethod
+    def fourier(self, x: Ref, kind: str, sizes: Shape) -> Ref:
+        """A discrete Fourier transform over the last axes, of `sizes` points, without a factor: "fft" or "ifft" of
+        complex numbers, "rfft" of real ones to half a spectrum, "irfft" of that.
+        """
+
+    @abstractmethod
     def reshape(self, x: Ref, shape: Shape) -> Ref:
         """The same elements in another shape."""
 
@@ -96,8 +110,8 @@ class GraphWriter(ABC):
         """The rows x[indices], where indices are in range and not negative."""
 
     @abstractmethod
-    def put(self, x: Ref, indices: Ref, rows: Ref, add: bool) -> Ref:
-        """x with rows added, or written, at indices of its first axis."""
+    def put(self, x: Ref, indices: Ref, rows: Ref, word: str | None) -> Ref:
+        """x with rows combined ("add", "maximum" or "minimum"), or written, at indices of its first axis."""
 
     @abstractmethod
     def reduce(self, word: str, x: Ref, axes: Shape) -> Ref:
@@ -120,8 +134,12 @@ class GraphWriter(ABC):
         """Each element combined by a word with all before it along an axis."""
 
     @abstractmethod
+    def has_routine(self, routine: str, dtype: np.dtype[Any]) -> bool:
+        """Whether the format has a routine of linear algebra, by its name in the form of an op."""
+
+    @abstractmethod
     def matrix(self, routine: str, xs: Sequence[Ref], static: dict[str, Any], made: Sequence[Any]) -> list[Ref]:
-        """A routine of linear algebra on stacks of matrices, by its name in the op's form; `made` are the specs."""
+        """A routine that it has on stacks of matrices; `made` are the specs of its results."""
 
     @abstractmethod
     def branch(self, which: Ref, ways: Sequence[Callable[[], Sequence[Ref]]]) -> list[Ref]:

@@ -61,9 +61,9 @@ def _flat_index(w: GraphWriter, chosen: Sequence[Ref], sizes: Sequence[int]) -> 
 
 
 def write_scatter(
-    w: GraphWriter, x: Ref, rows: Ref, index: tuple[Any, ...], arrays: Sequence[Ref], add: bool
+    w: GraphWriter, x: Ref, rows: Ref, index: tuple[Any, ...], arrays: Sequence[Ref], word: str | None
 ) -> Ref:  # fmt: skip
-    """x with rows added, or written, at an index. The places come from reading the numbers 0, 1, ... at that index."""
+    """x with rows combined by a word, or written, at an index. The places are what the numbers 0, 1, ... are there."""
     lead = next((n for n in range(len(index), 0, -1) if index[n - 1] != slice(None)), 0)
     named = sum(i is not None for i in index[:lead])
     count, rest = math.prod(x.shape[:named]), x.shape[named:]
@@ -74,6 +74,6 @@ def write_scatter(
     rows = w.expand(k.coerce(rows), (*places.shape, *rest))
     flat = w.reshape(x, (count, *rest))
     found = w.put(
-        flat, w.reshape(places, (math.prod(places.shape),)), w.reshape(rows, (math.prod(places.shape), *rest)), add
+        flat, w.reshape(places, (math.prod(places.shape),)), w.reshape(rows, (math.prod(places.shape), *rest)), word
     )
     return w.reshape(found, x.shape)

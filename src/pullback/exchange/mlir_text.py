@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,9 +16,11 @@ ELEMENT_TYPES = {
     "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "ui8", "uint16": "ui16",
     "uint32": "ui32", "uint64": "ui64", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
     "float8_e4m3fn": "f8E4M3FN", "float8_e5m2": "f8E5M2",
+    "complex64": "complex<f32>", "complex128": "complex<f64>",
 }  # fmt: skip
 
 
+@functools.cache
 def tensor_type(shape: Shape, dtype: np.dtype[Any]) -> str:
     """The type of an array."""
     if dtype.name not in ELEMENT_TYPES:
@@ -49,7 +52,7 @@ def dense(array: Any) -> str:
         return "dense<>"
     flat = np.ascontiguousarray(host).reshape(-1)
     raw = flat.view(np.uint8).reshape(host.size, -1)
-    if (raw == raw[0]).all():  # one element stands for all
+    if (raw == raw[0]).all() and host.dtype.kind != "c":  # one element stands for all
         return f"dense<{_element(flat[:1])}>"
     if host.dtype.kind == "b":  # their bits are packed differently from one version to the next
         return f"dense<{_render_nested(host)}>"

@@ -23,7 +23,7 @@ _OPERATORS = {
     "add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "abs": "Abs", "maximum": "Max",
     "minimum": "Min", "sign": "Sign", "power": "Pow", "sqrt": "Sqrt", "exp": "Exp", "log": "Log", "sin": "Sin",
     "cos": "Cos", "tan": "Tan", "asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh",
-    "tanh": "Tanh", "asinh": "Asinh", "acosh": "Acosh", "atanh": "Atanh", "sigmoid": "Sigmoid", "erf": "Erf",
+    "tanh": "Tanh", "asinh": "Asinh", "acosh": "Acosh", "atanh": "Atanh", "sigmoid": "Sigmoid",
     "floor": "Floor", "ceil": "Ceil", "rint": "Round", "select": "Where", "isnan": "IsNaN", "isinf": "IsInf",
     "equal": "Equal", "less": "Less", "less_equal": "LessOrEqual", "greater": "Greater",
     "greater_equal": "GreaterOrEqual", "logical_and": "And", "logical_or": "Or", "logical_xor": "Xor",
@@ -42,7 +42,14 @@ class OnnxWriter(GraphWriter):
     """Appends nodes to the innermost graph; names are unique over all graphs of the model."""
 
     format = "to_onnx"
-    words = frozenset(_OPERATORS) | {"fmod", "remainder", "negative", "bitwise_left_shift", "bitwise_right_shift"}
+    words = frozenset(_OPERATORS) | {
+        "erf",
+        "fmod",
+        "remainder",
+        "negative",
+        "bitwise_left_shift",
+        "bitwise_right_shift",
+    }
 
     def __init__(self, names_in_use: Sequence[str] = ()) -> None:
         self.graphs = [OnnxGraph()]
@@ -100,6 +107,24 @@ class OnnxWriter(GraphWriter):
                 return self.constant(np.asarray(x.known).astype(dtype))
         return self.node("Cast", [x], x.shape, dtype, to=element_type(dtype))
 
+    def make_complex(self, re: Ref, im: Ref) -> Ref:
+        raise NotImplementedError("`PairWriter` has complex numbers for this format")
+
+    def complex_part(self, which: str, x: Ref) -> Ref:
+        raise NotImplementedError("`PairWriter` has complex numbers for this format")
+
+    def fourier(self, x: Ref, kind: str, sizes: Shape) -> Ref:
+        """Over one axis, of numbers whose parts are along another one after it."""
+        (n,) = sizes
+        rest = x.shape[: x.ndim - (1 if kind == "rfft" else 2)]
+        rows = self.reshape(x, (math.prod(rest), n, 1 if kind == "rfft" else 2))
+        kept = n // 2 + 1 if kind == "rfft" else n
+        shape = (math.prod(rest), kept, 2)
+        how = {"axis": 1, "inverse": int(kind == "ifft"), "onesided": int(kind == "rfft")}
+        found = self.reshape(self.node("DFT", [rows], shape, x.dtype, **how), (*rest, kept, 2))
+        k = GraphWords(self, x.dtype)  # the inverse has the factor 1 / n here
+        return k.multiply(found, k.constant(n)) if kind == "ifft" else found
+
     def reshape(self, x: Ref, shape: Shape) -> Ref:
         if x.shape == shape:
             return x
@@ -137,12 +162,12 @@ class OnnxWriter(GraphWriter):
         indices = self.cast(indices, _INT64)
         return self.node("Gather", [x, indices], (*indices.shape, *x.shape[1:]), x.dtype, axis=0)
 
-    def put(self, x: Ref, indices: Ref, rows: Ref, add: bool) -> Ref:
-        if add and x.dtype.kind == "b":
-            counts = self.put(self.cast(x, _INT64), indices, self.cast(rows, _INT64), add)
+    def put(self, x: Ref, indices: Ref, rows: Ref, word: str | None) -> Ref:
+        if word is not None and x.dtype.kind == "b":
+            counts = self.put(self.cast(x, _INT64), indices, self.cast(rows, _INT64), word)
             return self.cast(counts, _BOOL)
         places = self.reshape(self.cast(indices, _INT64), (*indices.shape, 1))
-        how = {"reduction": "add"} if add else {}
+        how = {} if word is None else {"reduction": {"add": "add", "maximum": "max", "minimum": "min"}[word]}
         return self.node("ScatterND", [x, places, rows], x.shape, x.dtype, **how)
 
     def reduce(self, word: str, x: Ref, axes: Shape) -> Ref:
@@ -229,9 +254,10 @@ class OnnxWriter(GraphWriter):
         stacked = self.iterate(rows.shape[0], [start], step, [(rows.shape[1:], x.dtype)])[1][0]
         return self.transpose(stacked, tuple(order.index(i) for i in range(x.ndim)))
 
+    def has_routine(self, routine: str, dtype: np.dtype[Any]) -> bool:
+        return routine == "determinant"
+
     def matrix(self, routine: str, xs: Sequence[Ref], static: dict[str, Any], made: Sequence[Any]) -> list[Ref]:
-        if routine != "determinant":
-            raise NoEquivalent(f"ONNX has no operator for the routine {routine!r}")
         return [self.node("Det", xs, made[0].shape, xs[0].dtype)]
 
     # Graphs inside of graphs
@@ -327,6 +353,11 @@ def _fmod(w: OnnxWriter, dtype: np.dtype[Any], x: Ref, y: Ref) -> Ref:
     return k.select(differ_in_sign(k, rest, x), k.subtract(rest, y), rest) if dtype.kind == "i" else rest
 
 
+def _erf(w: OnnxWriter, dtype: np.dtype[Any], x: Ref) -> Ref:
+    """Evaluators compute Erf in single precision alone, or not at all."""
+    return COMPOSITIONS["erf"](GraphWords(w, dtype), x) if dtype.itemsize == 8 else w.node("Erf", [x], x.shape, dtype)
+
+
 def _negative(w: OnnxWriter, dtype: np.dtype[Any], x: Ref) -> Ref:
     if dtype.kind == "u":
         return w.word("subtract", dtype, w.constant(np.zeros((), dtype)), x)
@@ -354,6 +385,6 @@ def _shift(direction: str) -> Callable[..., Ref]:
 
 
 _SPECIAL: dict[str, Callable[..., Ref]] = {
-    "remainder": _remainder, "fmod": _fmod, "negative": _negative, "bitwise_left_shift": _shift("LEFT"),
+    "erf": _erf, "remainder": _remainder, "fmod": _fmod, "negative": _negative, "bitwise_left_shift": _shift("LEFT"),
     "bitwise_right_shift": _shift("RIGHT"),
 }  # fmt: skip

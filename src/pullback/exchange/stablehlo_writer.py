@@ -10,6 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
+from .complex_words import real_dtype
 from .graph_writer import GraphWriter, NoEquivalent, Ref, Shape, array_key
 from .mlir_text import array_of, dense, integers, names_of, signature, tensor_type, type_of, types_of
 from .pairwise_products import Pairing, contract_pairs
@@ -123,7 +124,43 @@ class StableHloWriter(GraphWriter):
         if x.known is not None and dtype.kind != "V":
             with np.errstate(all="ignore"):
                 return self.constant(np.asarray(x.known).astype(dtype))
+        if x.dtype.kind == "c" and dtype.kind != "c":
+            return self.cast(self.complex_part("real", x), dtype)
+        if dtype.kind == "c" and x.dtype.kind != "c":
+            re = self.cast(x, real_dtype(dtype))
+            return self.make_complex(re, self.expand(self.constant(np.zeros((), re.dtype)), re.shape))
         return self.emit(f"stablehlo.convert {x.name}", signature([x], [Ref("", x.shape, dtype)]), x.shape, dtype)
+
+    def make_complex(self, re: Ref, im: Ref) -> Ref:
+        dtype = np.dtype(f"c{2 * re.dtype.itemsize}")
+        shape = np.broadcast_shapes(re.shape, im.shape)
+        return self.plain("complex", [self.expand(re, shape), self.expand(im, shape)], shape, dtype)
+
+    def complex_part(self, which: str, x: Ref) -> Ref:
+        return self.plain(which, [x], x.shape, real_dtype(x.dtype))
+
+    def fourier(self, x: Ref, kind: str, sizes: Shape) -> Ref:
+        if len(sizes) > 3:  # more axes than one operation has: the last ones first
+            return self._fourier_ahead(self.fourier(x, kind, sizes[-3:]), kind, sizes[:-3])
+        dtype = x.dtype
+        if kind == "rfft":
+            dtype = np.dtype(f"c{2 * x.dtype.itemsize}")
+        elif kind == "irfft":
+            dtype = real_dtype(x.dtype)
+        last = {"rfft": sizes[-1] // 2 + 1, "irfft": sizes[-1]}.get(kind, x.shape[-1])
+        how = f"fft_length = {array_of(sizes)}, fft_type = #stablehlo<fft_type {kind.upper()}>"
+        found = self.plain("fft", [x], (*x.shape[:-1], last), dtype, how)
+        if kind in ("fft", "rfft"):
+            return found
+        k = GraphWords(self, dtype)  # the inverse has the factor 1 / n here
+        return k.multiply(found, k.constant(math.prod(sizes)))
+
+    def _fourier_ahead(self, x: Ref, kind: str, sizes: Shape) -> Ref:
+        """The transform over the axes before the last three."""
+        ahead, last = x.ndim - 3 - len(sizes), x.ndim - 3
+        order = (*range(ahead), *range(last, x.ndim), *range(ahead, last))
+        found = self.fourier(self.transpose(x, order), kind, sizes)
+        return self.transpose(found, tuple(order.index(i) for i in range(x.ndim)))
 
     # Axes
 
@@ -179,7 +216,7 @@ class StableHloWriter(GraphWriter):
             "gather", [x, indices], (*indices.shape, *rest), x.dtype, f"{how}, indices_are_sorted = false"
         )
 
-    def put(self, x: Ref, indices: Ref, rows: Ref, add: bool) -> Ref:
+    def put(self, x: Ref, indices: Ref, rows: Ref, word: str | None) -> Ref:
         indices = self.cast(indices, _INT64)
         numbers = (
             f"update_window_dims = {integers(range(1, x.ndim))}, inserted_window_dims = [0], "
@@ -190,7 +227,7 @@ class StableHloWriter(GraphWriter):
         results = self._results([(x.shape, x.dtype)])
         old, new = (Ref(self.name(), (), x.dtype) for _ in range(2))
         with self._region() as lines:
-            self._return([GraphWords(self, x.dtype).add(old, new) if add else new])
+            self._return([new if word is None else getattr(GraphWords(self, x.dtype), word)(old, new)])
         head = f'"stablehlo.scatter"({names_of(given)}) <{{{how}, unique_indices = false}}> ({{'
         self._several(results, head, [(_block(old, new), lines)], f"}}) : {signature(given, results)}")
         return results[0]
@@ -201,6 +238,8 @@ class StableHloWriter(GraphWriter):
         shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
         if x.dtype.kind == "b":
             word = _OF_BOOLEANS.get(word, word)
+        if x.dtype.kind == "c" and word not in ("add", "multiply"):
+            raise NoEquivalent("complex numbers have no order")
         start = self.constant(identity_of(word, x.dtype))
         text = (
             f"stablehlo.reduce({x.name} init: {start.name}) applies stablehlo.{_REDUCTIONS[word]} "
@@ -223,6 +262,8 @@ class StableHloWriter(GraphWriter):
         return self.emit(text, signature([x, y], [Ref("", pairing.shape, x.dtype)]), pairing.shape, x.dtype)
 
     def convolve(self, x: Ref, w: Ref, stride: Shape, padding: Any, dilation: Shape, groups: int) -> Ref:
+        if x.dtype.kind == "c":
+            raise NoEquivalent("convolutions of complex numbers are not exported")
         grid = ", ".join(map(str, range(len(stride))))
         reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilation, strict=True)]
         many = tuple(
@@ -267,9 +308,10 @@ class StableHloWriter(GraphWriter):
             x, step = getattr(k, word)(self.concat([start, earlier], axis), x), 2 * step
         return x
 
+    def has_routine(self, routine: str, dtype: np.dtype[Any]) -> bool:
+        return routine in _ROUTINES
+
     def matrix(self, routine: str, xs: Sequence[Ref], static: dict[str, Any], made: Sequence[Any]) -> list[Ref]:
-        if routine not in _ROUTINES:
-            raise NoEquivalent(f"StableHLO has no operation for the routine {routine!r}")
         return [_ROUTINES[routine](self, xs, static, made[0])]
 
     # Programs inside
@@ -390,10 +432,10 @@ _SPECIAL: dict[str, Callable[..., Ref]] = {
 
 
 def _cholesky(w: StableHloWriter, xs: Sequence[Ref], static: dict[str, Any], made: Any) -> Ref:
-    """Of the symmetric part; above the diagonal StableHLO leaves anything."""
+    """Of the Hermitian part; above the diagonal StableHLO leaves anything."""
     (x,), k = xs, GraphWords(w, xs[0].dtype)
     axes = (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
-    x = k.multiply(k.add(x, w.transpose(x, axes)), k.constant(0.5))
+    x = k.multiply(k.add(x, k.conj(w.transpose(x, axes))), k.constant(0.5))
     found = w.emit(f"stablehlo.cholesky {x.name}, lower = true", type_of(x), x.shape, x.dtype)
     lower = w.constant(np.tril(np.ones(x.shape[-2:], bool)))
     chosen: Ref = k.select(lower, found, k.constant(0))

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..compile.cpu.math.coefficients import ERF, ERFC
 from ..compile.vocabulary import VOCABULARY
+from .complex_words import real_dtype, write_complex_word
 from .graph_writer import GraphWriter, NoEquivalent, Ref
 
 _BOOL: np.dtype[Any] = np.dtype(bool)
@@ -44,13 +45,23 @@ class GraphWords:
     def coerce(self, x: Ref) -> Ref:
         return x if x.dtype == self.dtype else self.writer.cast(x, self.dtype)
 
+    def of_parts(self) -> GraphWords:
+        """The words of the parts of complex numbers."""
+        return GraphWords(self.writer, real_dtype(self.dtype))
+
     def to_bool(self, x: Ref) -> Ref:
+        if x.dtype.kind == "c":
+            return GraphWords(self.writer, x.dtype).not_equal(x, self.writer.constant(np.zeros((), x.dtype)))
         return x if x.dtype == _BOOL else self.writer.cast(x, _BOOL)
 
     def __getattr__(self, word: str) -> Callable[..., Ref]:
         """A word of the format itself, else a composition."""
 
         def apply(*xs: Ref) -> Ref:
+            if self.dtype.kind == "c":
+                if all(x.dtype.kind != "c" for x in xs):  # what was made of parts
+                    return getattr(self.of_parts(), word)(*xs)  # type: ignore[no-any-return]
+                return write_complex_word(self, word, *xs)
             if word in _COMPARISONS:
                 return self._compare(word, *xs)
             if word in _TESTS:
@@ -89,14 +100,6 @@ class GraphWords:
     def isfinite(self, x: Ref) -> Ref:
         return self.logical_not(self.logical_or(self.isnan(x), self.isinf(x)))
 
-    def positive(self, x: Ref) -> Ref:
-        return self.coerce(x)
-
-    conj = real = stop_gradient = positive
-
-    def imag(self, x: Ref) -> Ref:
-        return self.writer.expand(self.constant(0), x.shape)
-
     def select(self, condition: Ref, x: Ref, y: Ref) -> Ref:
         return self.writer.word("select", self.dtype, self.to_bool(condition), self.coerce(x), self.coerce(y))
 
@@ -125,6 +128,10 @@ class GraphWords:
     def copysign(self, x: Ref, y: Ref) -> Ref:
         size = self.abs(x)
         return self.select(self.signbit(y), self.negative(size), size) if self.dtype.kind == "f" else self.coerce(x)
+
+
+def _identity(k: GraphWords, x: Ref) -> Ref:
+    return x
 
 
 def _negative(k: GraphWords, x: Ref) -> Ref:
@@ -352,9 +359,13 @@ def _clamp(k: GraphWords, x: Ref, low: float, high: float) -> Ref:
 
 
 def _rotate_left(k: GraphWords, x: Ref, y: Ref) -> Ref:
-    bits = k.constant(8 * k.dtype.itemsize)
-    up = k.remainder(y, bits)
-    down = k.remainder(k.subtract(bits, up), bits)
+    size = 8 * k.dtype.itemsize
+    if y.known is not None:
+        up, down = k.constant(np.asarray(y.known) % size), k.constant(-np.asarray(y.known, np.int64) % size)
+    else:
+        bits = k.constant(size)
+        up = k.remainder(y, bits)
+        down = k.remainder(k.subtract(bits, up), bits)
     return k.bitwise_or(k.bitwise_left_shift(x, up), k.bitwise_right_shift(x, down))
 
 
@@ -369,6 +380,8 @@ COMPOSITIONS: dict[str, Callable[..., Ref]] = {
     "logaddexp": _logaddexp, "logaddexp2": _logaddexp2, "hypot": _hypot, "atan2": _atan2, "cbrt": _cbrt,
     "rotate_left": _rotate_left, "sinh": _sinh, "cosh": _cosh, "asinh": _asinh, "acosh": _acosh, "atanh": _atanh,
     "asin": _asin, "acos": _acos, "erf": _erf, "erfc": _erfc,
+    **dict.fromkeys(("positive", "conj", "real", "stop_gradient"), _identity),
+    "imag": lambda k, x: k.writer.expand(k.constant(0), x.shape),
     "square": lambda k, x: k.multiply(x, x),
     "relu": lambda k, x: k.maximum(x, k.constant(0)),
     "exp2": lambda k, x: k.power(k.constant(2), x),

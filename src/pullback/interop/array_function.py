@@ -81,7 +81,8 @@ class ArrayFunction:
         for x in results:
             value = value_of(x) if isinstance(x, Tensor) else np.asarray(x) if np.isscalar(x) else x
             if not is_array(value) or value.dtype.kind in "OSUMm":
-                raise ArgumentError(f"the results are a tree of arrays and numbers, got a {type(x).__name__}.")
+                got = f"{value.dtype}" if is_array(value) else f"a {type(x).__name__}"
+                raise ArgumentError(f"the results are a tree of arrays and numbers, got {got}.")
             taken.append(value if self.compiled and _is_new(value, taken) else copy_array(value))
         return taken[len(given) :]
 
@@ -155,14 +156,16 @@ class TreeFunction:
         self._known: dict[Any, ArrayFunction] = {}
 
     def split(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], is_array: Callable[[Any], bool]
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], is_array: Callable[[Any], bool], kind: str
     ) -> tuple[ArrayFunction, list[Any]]:
-        """The function of the arrays among the leaves, and these; other leaves are settings, compared by value."""
+        """The function of the arrays among the leaves, and these; other leaves are settings, compared by value. `kind`
+        is the name of the other library's arrays.
+        """
         leaves, structure = flatten((args, kwargs))
         places = tuple(i for i, x in enumerate(leaves) if is_array(x))
         settings = [x for i, x in enumerate(leaves) if i not in places]
         if not places:
-            raise ArgumentError(f"{self.what}: no argument is an array.")
+            raise ArgumentError(f"{self.what}: no argument is {kind}.")
         try:
             key = structure, places, tuple(map(static_key, settings))
             if key not in self._known:
@@ -174,7 +177,7 @@ class TreeFunction:
         except TypeError:
             names = ", ".join(type(x).__name__ for x in settings)
             raise ArgumentError(
-                f"{self.what}: arguments are trees of arrays and hashable settings, got {names}."
+                f"{self.what}: arguments are trees in which each leaf is {kind} or a hashable setting, got {names}."
             ) from None
         return function, [leaves[i] for i in places]
 

@@ -36,7 +36,7 @@ def wrap(f: Callable[..., Any], *, jit: bool = True) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         arrays = (import_jax(what).Array, np.ndarray, np.generic, float)
-        function, given = trees.split(args, kwargs, lambda x: isinstance(x, arrays))
+        function, given = trees.split(args, kwargs, lambda x: isinstance(x, arrays), "an array of JAX or NumPy")
         return call_tree(function, what, given)
 
     return functools.update_wrapper(call, f) if hasattr(f, "__name__") else call

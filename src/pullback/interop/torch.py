@@ -37,7 +37,7 @@ def wrap(f: Callable[..., Any], *, jit: bool = True) -> Callable[..., Any]:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         torch = import_torch(what)
-        function, tensors = trees.split(args, kwargs, lambda x: isinstance(x, torch.Tensor))
+        function, tensors = trees.split(args, kwargs, lambda x: isinstance(x, torch.Tensor), "a torch.Tensor")
         return call_tree(function, what, tensors)
 
     opaque: Callable[..., Any] | None = None

@@ -36,7 +36,9 @@ class BorderCall:
         """Results without numbers, where PyTorch asks for shapes alone."""
         program = self.function.stage(tuple(map(spec_of_tensor, tensors)))
         self.structure = program.results
-        return tuple(make_empty(s, self.what) for s in program.output_specs)
+        found = [make_empty(s, self.what) for s in program.output_specs]
+        # outside of a mode of PyTorch's in which nothing has numbers, the results say it themselves
+        return tuple(x if is_fake(x) else x.to("meta") for x in found)
 
     def pull(
         self, needed: Sequence[bool], saved: Sequence[Any], bars: Sequence[Any], recording: Recording | None

@@ -23,6 +23,7 @@ from .axes import as_integer, axes_tuple, normalize_axes, normalize_axis
 from .dispatch import apply, as_value, ndim, shape
 from .elementwise import pointwise
 from .families import is_complex, linear
+from .forms import Fourier
 from .index.normalize import namespace_for
 from .op import Op
 from .op_samples import normal_samples
@@ -69,6 +70,7 @@ _fft: Op = linear(
     "fft",
     rearranges=False,
     sums=True,
+    form=Fourier("fft"),
     statics={"axes": statics.axes, "inverse": statics.flag, "norm": statics.choice(*_OPPOSITE)},
     value=_fft_value,
     spec=_fft_spec,
@@ -118,6 +120,7 @@ _rfft: Op = linear(
     "rfft",
     rearranges=False,
     sums=True,
+    form=Fourier("rfft"),
     statics={"axis": statics.axis, "norm": statics.choice(*_OPPOSITE)},
     value=lambda xp, x, axis, norm: xp.fft.rfft(x, axis=axis, norm=norm).astype(_complex_dtype(x.dtype), copy=False),
     spec=_rfft_spec,
@@ -146,6 +149,7 @@ _irfft: Op = linear(
     "irfft",
     rearranges=False,
     sums=True,
+    form=Fourier("irfft"),
     statics={"n": statics.integer(1), "axis": statics.axis, "norm": statics.choice(*_OPPOSITE)},
     value=_irfft_value,
     spec=_irfft_spec,

@@ -74,6 +74,12 @@ class Flow(NamedTuple):
     kind: str
 
 
+class Fourier(NamedTuple):
+    """A discrete Fourier transform in the statics of `ops.fft`: `kind` is "fft", "rfft" or "irfft"."""
+
+    kind: str
+
+
 class Gather:
     """The first argument at the static `index`, in which the other arguments are slots."""
 
@@ -116,6 +122,14 @@ class Running(NamedTuple):
 
 class ScatterAdd:
     """Zeros with the first argument added at the static `index`, in which the other arguments are slots."""
+
+    __slots__ = ()
+
+
+class ScatterExtreme:
+    """The first argument with each element the greatest (static `least`: the least) of itself and those of the second
+    that are sent to it by the static `index`, in which the others are slots.
+    """
 
     __slots__ = ()
 

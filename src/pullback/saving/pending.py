@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import final
 
+from ..errors import StorageError
+
 
 @final
 class PendingSave:
@@ -75,8 +77,8 @@ def start_save(path: str, write: Callable[[], None]) -> PendingSave:
         finish_pending()
         started = PendingSave(path, write)
         thread = threading.Thread(target=started._run, name=f"pullback save of {os.path.basename(path)}")
+        thread.start()  # which may fail: what never ran is not waited for
         _Running.last = started
-        thread.start()
     return started
 
 
@@ -94,7 +96,11 @@ def _report_at_exit() -> None:
 
 
 def _forget_after_fork() -> None:
-    """A process that was forked has no thread that would go on."""
+    """A process that was forked has no thread that would go on, and does not know how its parent's ends."""
+    if (last := _Running.last) is not None and not last.is_finished():
+        last._error = StorageError(f"save: {last.path} is saved by the process that this one was forked from.")
+        last._finished = threading.Event()  # the other one's lock may be held by the thread that is not here
+        last._finished.set()
     _Running.lock, _Running.last = threading.Lock(), None
 
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...arrays.spec import Spec
+from ...arrays.spec import Spec, spec_of
 from ...errors import ArgumentError, ExportError
-from ...program.ir import Program
+from ...program.ir import Equation, Program
 from ..loop_ir import Host, Loop, Routine, Steps
 from ..pipeline import plan_program
 from ..target import Compilation, Options, Target
@@ -79,6 +79,12 @@ def _has_own_routine(routine: Routine, specs: Sequence[Spec], vector_bytes: int)
         return False
     square = routine.name != "solve" or shapes[0][-1] == shapes[0][-2]
     return square and is_unrolled(routine.name, shapes, vector_bytes // dtype.itemsize)
+
+
+def is_written_out(e: Equation, processor: Processor) -> bool:
+    """Whether there is code of our own for an op of linear algebra on matrices of these sizes."""
+    specs = [spec_of(x) for x in (*e.args, *e.results)]
+    return _has_own_routine(Routine(e.op.form.routine, e.static, e.op.form.weight), specs, processor.vector_bytes)
 
 
 def compile_to_object(programs: dict[str, Program], processor: Processor) -> bytes:

@@ -13,11 +13,14 @@ from .. import batching
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise.pointwise import add, multiply
 from ..families import conjugate_if_complex, contraction, result_dtype
+from ..forms import elsewhere
 from ..index import indexing
 from ..op import Op
+from ..reduce import reductions
 from ..round_once import rounds_once
 from ..shape import arrange, reshaping
 from ..signatures import of_array, of_two_arrays
+from ..window.convolution import convolve_grid
 
 
 def _convolve_value(xp: Any, x: Any, y: Any) -> Any:
@@ -29,6 +32,21 @@ def _convolve_value(xp: Any, x: Any, y: Any) -> Any:
     padded[..., m - 1 : m - 1 + n] = x
     windows = padded[..., xp.arange(n + m - 1)[:, None] + xp.arange(m)]
     return (windows * y[..., None, ::-1]).sum(-1)
+
+
+def _expand_convolve(x: Any, y: Any) -> Any:
+    """As a convolution of grids by the reversed vector, which floating numbers have, else as sums over windows."""
+    n, m = shape(x)[-1], shape(y)[-1]
+    dtype = result_dtype((spec_of(x), spec_of(y)))
+    if ndim(x) == ndim(y) == 1 and dtype.kind not in "biuc":
+        grid, window = (
+            reshaping.reshape(reshaping.astype(v, dtype), (1, 1, shape(v)[0])) for v in (x, arrange.flip(y))
+        )
+        found = convolve_grid(grid, window, stride=(1,), padding=((m - 1, m - 1),), dilation=(1,), groups=1)
+        return reshaping.reshape(found, (n + m - 1,))
+    padded = arrange.pad(x, [(0, 0)] * (ndim(x) - 1) + [(m - 1, m - 1)])
+    windows = padded[..., np.arange(n + m - 1)[:, None] + np.arange(m)]
+    return reductions.sum(multiply(windows, reshaping.expand_dims(arrange.flip(y, axis=-1), -2)), axis=-1, dtype=dtype)
 
 
 def _convolve_spec(x: Spec, y: Spec) -> Spec:
@@ -49,7 +67,7 @@ _convolve: Op = contraction(
     "convolve",
     value=_convolve_value,
     spec=_convolve_spec, pull={"x": lambda bar, y: _pull_convolve(bar, y), "y": lambda bar, x: _pull_convolve(bar, x)},
-    batch=batching.batch_pointwise,
+    batch=batching.batch_pointwise, form=elsewhere(_expand_convolve),
     samples=lambda rng: [((rng.normal(size=n), rng.normal(size=m)), {}) for n, m in ((5, 3), (2, 4), (1, 1))],
 )  # fmt: skip
 

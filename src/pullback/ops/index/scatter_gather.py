@@ -16,6 +16,7 @@ from ..axes import normalize_axis
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
 from ..families import general
+from ..forms import ScatterExtreme
 from ..op import Op
 from ..order import sorting
 from ..reduce import scans
@@ -109,6 +110,7 @@ _extreme: Op = general(
     push=_push_extreme,
     batch=indexing.batch_set,
     samples=_samples,
+    form=ScatterExtreme(),
 )
 
 

@@ -10,8 +10,11 @@ from ...arrays.spec import Spec, make_spec
 from ...errors import ArgumentError
 from .. import statics
 from ..dispatch import apply, as_value, shape
+from ..elementwise import pointwise
 from ..families import general
+from ..forms import elsewhere
 from ..op_samples import normal_samples
+from .sorting import argsort, sort
 
 #: Elements that the bound of what can be among the largest is guessed from.
 _SAMPLE = 4096
@@ -51,6 +54,11 @@ def _find_in_row(sizes: Any, count: int) -> Any:
     return candidates[np.sort(best)]
 
 
+def _expand_places(x: Any, count: int) -> Any:
+    order = argsort(pointwise.abs(x), axis=-1, descending=True)
+    return sort(order[..., :count], axis=-1)
+
+
 def _spec(x: Spec, count: int) -> Spec:
     return make_spec((*x.shape[:-1], count), np.dtype(np.intp), x.device)
 
@@ -61,4 +69,5 @@ _largest_places = general(
     value=_find_places,
     spec=_spec,
     samples=normal_samples([(4,), (2, 3), (5,)], count=[2, 1, 5]),
+    form=elsewhere(_expand_places),
 )

@@ -14,6 +14,7 @@ import numpy as np
 from ..elementwise.pointwise import add, divide, exp, maximum, multiply, negative, subtract
 from ..signatures import Declarations, UnaryOp
 from . import definition
+from . import expansions as e
 from .definition import library_function, shift_order, special, special_op
 
 
@@ -133,7 +134,7 @@ def y1(x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda x: i1(x)}, [(-4.0, 4.0)])
+@special({"x": lambda x: i1(x)}, [(-4.0, 4.0)], anywhere=e.expand_i0)
 def i0(x: Any, /) -> Any:
     """The Bessel function I of order 0.
 
@@ -143,7 +144,7 @@ def i0(x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda x: _half_sum(lambda: iv, 1.0)(1, x)}, [(-4.0, 4.0)])
+@special({"x": lambda x: _half_sum(lambda: iv, 1.0)(1, x)}, [(-4.0, 4.0)], anywhere=e.expand_i1)
 def i1(x: Any, /) -> Any:
     """The Bessel function I of order 1.
 
@@ -173,7 +174,7 @@ def k1(x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda x: ive_derivative(1)(0, x)}, [(0.5, 4.0)])
+@special({"x": lambda x: ive_derivative(1)(0, x)}, [(0.5, 4.0)], anywhere=e.expand_i0e)
 def i0e(x: Any, /) -> Any:
     """The Bessel function I of order 0 times exp(-|x|).
 
@@ -183,7 +184,7 @@ def i0e(x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda x: ive_derivative(1)(1, x)}, [(0.5, 4.0)])
+@special({"x": lambda x: ive_derivative(1)(1, x)}, [(0.5, 4.0)], anywhere=e.expand_i1e)
 def i1e(x: Any, /) -> Any:
     """The Bessel function I of order 1 times exp(-|x|).
 

@@ -17,6 +17,7 @@ from ..families import elementwise, no_kernel, result_dtype
 from ..forms import elsewhere
 from ..op import Formula
 from ..signatures import Declarations
+from .expansions import in_working_precision
 
 FormulaFunction = Callable[..., Any]
 Domain = tuple[float, float] | range
@@ -71,7 +72,7 @@ def special_op(
         value=compute_in_double(name, wanted, plane),
         dtype="inexact",
         kernel=no_kernel,
-        form=None if anywhere is None else elsewhere(anywhere),
+        form=None if anywhere is None else elsewhere(in_working_precision(name, anywhere)),
         autocast="high",
         samples=_samples_over(domains),
         doc=doc,

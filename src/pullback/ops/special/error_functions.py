@@ -7,6 +7,7 @@ from typing import Any
 
 from ..elementwise.pointwise import add, cos, divide, erf, exp, less, multiply, negative, sin, square, where
 from ..signatures import to_pair
+from . import expansions as e
 from .definition import derivative_ops, library_function, special, special_op
 from .densities import integrate_half_line
 
@@ -18,7 +19,12 @@ def _gaussian(x: Any) -> Any:
     return exp(negative(square(x)))
 
 
-@special({"x": lambda bar, x: multiply(multiply(bar, _gaussian(x)), -_TWO_OVER_ROOT_PI)}, [(-2.0, 2.0)], plane=True)
+@special(
+    {"x": lambda bar, x: multiply(multiply(bar, _gaussian(x)), -_TWO_OVER_ROOT_PI)},
+    [(-2.0, 2.0)],
+    plane=True,
+    anywhere=e.expand_erfc,
+)
 def erfc(x: Any, /) -> Any:
     """1 - erf(x), exact also where it is small.
 
@@ -46,7 +52,7 @@ def erfcx_derivative(xp: Any, k: int, x: Any) -> Any:
     return xp.where(right, (-2.0) ** k * _TWO_OVER_ROOT_PI * positive, now)
 
 
-@special({"x": lambda x: erfcx_derivative(1)(x)}, [(-1.5, 3.0)])
+@special({"x": lambda x: erfcx_derivative(1)(x)}, [(-1.5, 3.0)], anywhere=e.expand_erfcx)
 def erfcx(x: Any, /) -> Any:
     """exp(x^2) erfc(x), which does not underflow.
 
@@ -59,7 +65,7 @@ def erfcx(x: Any, /) -> Any:
 erfcx_derivative(1)
 
 
-@special({"x": lambda out: multiply(exp(square(out)), 1 / _TWO_OVER_ROOT_PI)}, [(-0.9, 0.9)])
+@special({"x": lambda out: multiply(exp(square(out)), 1 / _TWO_OVER_ROOT_PI)}, [(-0.9, 0.9)], anywhere=e.expand_erfinv)
 def erfinv(x: Any, /) -> Any:
     """The inverse of erf.
 
@@ -69,7 +75,7 @@ def erfinv(x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda out: multiply(exp(square(out)), -1 / _TWO_OVER_ROOT_PI)}, [(0.1, 1.9)])
+@special({"x": lambda out: multiply(exp(square(out)), -1 / _TWO_OVER_ROOT_PI)}, [(0.1, 1.9)], anywhere=e.expand_erfcinv)
 def erfcinv(x: Any, /) -> Any:
     """The inverse of erfc.
 
@@ -83,7 +89,7 @@ def _normal_density(x: Any) -> Any:
     return multiply(exp(multiply(square(x), -0.5)), 1 / math.sqrt(2 * math.pi))
 
 
-@special({"x": lambda bar, x: multiply(bar, _normal_density(x))}, [(-2.0, 2.0)])
+@special({"x": lambda bar, x: multiply(bar, _normal_density(x))}, [(-2.0, 2.0)], anywhere=e.expand_ndtr)
 def ndtr(x: Any, /) -> Any:
     """The normal distribution function.
 
@@ -93,7 +99,11 @@ def ndtr(x: Any, /) -> Any:
     """
 
 
-@special({"p": lambda out: multiply(exp(multiply(square(out), 0.5)), math.sqrt(2 * math.pi))}, [(0.1, 0.9)])
+@special(
+    {"p": lambda out: multiply(exp(multiply(square(out), 0.5)), math.sqrt(2 * math.pi))},
+    [(0.1, 0.9)],
+    anywhere=e.expand_ndtri,
+)
 def ndtri(p: Any, /) -> Any:
     """The inverse of ndtr.
 
@@ -117,10 +127,12 @@ def _hazard_slope(out: Any, x: Any) -> Any:
     return negative(multiply(out, where(left, excess, add(x, out))))
 
 
-hazard: Any = special_op("normal_hazard", {"x": _hazard_slope}, [(-3.0, 3.0)], value=_hazard_value)
+hazard: Any = special_op(
+    "normal_hazard", {"x": _hazard_slope}, [(-3.0, 3.0)], value=_hazard_value, anywhere=e.expand_normal_hazard
+)
 
 
-@special({"x": lambda x: hazard(x)}, [(-3.0, 3.0)])
+@special({"x": lambda x: hazard(x)}, [(-3.0, 3.0)], anywhere=e.expand_log_ndtr)
 def log_ndtr(x: Any, /) -> Any:
     """log(ndtr(x)), accurate however small ndtr is, and so are its derivatives.
 
@@ -130,7 +142,7 @@ def log_ndtr(x: Any, /) -> Any:
     """
 
 
-@special({"y": lambda bar, out: divide(bar, hazard(out))}, [(-3.0, -0.1)])
+@special({"y": lambda bar, out: divide(bar, hazard(out))}, [(-3.0, -0.1)], anywhere=e.expand_ndtri_exp)
 def ndtri_exp(y: Any, /) -> Any:
     """The inverse of log_ndtr.
 

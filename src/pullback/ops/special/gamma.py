@@ -15,10 +15,11 @@ from ..elementwise.pointwise import add, cos, less, multiply, negative, sin, sub
 from ..fusion import cast_whole
 from ..round_once import rounds_once
 from ..signatures import of_array, of_two_arrays
+from . import expansions as e
 from .definition import library_function, refuse_partial, shift_order, special, special_op
 
 
-@special({"x": lambda out, x: multiply(out, digamma(x))}, [(0.3, 5.0)], plane=True)
+@special({"x": lambda out, x: multiply(out, digamma(x))}, [(0.3, 5.0)], plane=True, anywhere=e.expand_gamma)
 def gamma(x: Any, /) -> Any:
     """The gamma function, (x - 1)! for integer x.
 
@@ -28,7 +29,7 @@ def gamma(x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda x: digamma(x)}, [(0.3, 5.0)], value="gammaln")
+@special({"x": lambda x: digamma(x)}, [(0.3, 5.0)], value="gammaln", anywhere=e.expand_lgamma)
 def lgamma(x: Any, /) -> Any:
     """log|gamma(x)|, without overflow.
 
@@ -38,7 +39,7 @@ def lgamma(x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda x: digamma(x)}, [(0.3, 5.0)], plane=True)
+@special({"x": lambda x: digamma(x)}, [(0.3, 5.0)], plane=True, anywhere=e.expand_loggamma)
 def loggamma(x: Any, /) -> Any:
     """The logarithm of gamma, analytic off the negative real axis; NaN for negative reals.
 
@@ -54,7 +55,7 @@ def _trigamma(x: Any) -> Any:
     return polygamma(1, x)
 
 
-@special({"x": _trigamma}, [(0.3, 5.0)], value="psi", plane=True)
+@special({"x": _trigamma}, [(0.3, 5.0)], value="psi", plane=True, anywhere=e.expand_digamma)
 def digamma(x: Any, /) -> Any:
     """The derivative of log(gamma(x)).
 
@@ -71,7 +72,12 @@ def _polygamma_value(xp: Any, n: Any, x: Any) -> Any:
     return xp.where(n == 0, library.psi(x), with_sign * library.zeta(n + 1.0, x))
 
 
-@special({"x": lambda n, x: polygamma(shift_order(n, 1), x)}, [range(4), (0.3, 5.0)], value=_polygamma_value)
+@special(
+    {"x": lambda n, x: polygamma(shift_order(n, 1), x)},
+    [range(4), (0.3, 5.0)],
+    value=_polygamma_value,
+    anywhere=e.expand_polygamma,
+)
 def polygamma(n: Any, x: Any, /) -> Any:
     """The n-th derivative of digamma, polygamma(n, x), for integer n.
 
@@ -92,7 +98,7 @@ def _rgamma_slope(out: Any, x: Any) -> Any:
     return where(left, multiply(gamma(mirrored), factor), direct)
 
 
-@special({"x": _rgamma_slope}, [(-2.5, 4.0)])
+@special({"x": _rgamma_slope}, [(-2.5, 4.0)], anywhere=e.expand_rgamma)
 def rgamma(x: Any, /) -> Any:
     """1 / gamma(x), zero at the poles of gamma; every derivative is correct there too.
 
@@ -150,6 +156,7 @@ polygamma_difference: Any = special_op(
     },
     [range(3), (0.3, 5.0), (0.3, 5.0)],
     value=_polygamma_difference_value,
+    anywhere=e.expand_polygamma_difference,
 )
 
 
@@ -164,6 +171,7 @@ def _digamma_gap(a: Any, b: Any) -> Any:
         "b": lambda out, a, b: multiply(out, _digamma_gap(b, a)),
     },
     [(0.3, 4.0), (0.3, 4.0)],
+    anywhere=e.expand_beta,
 )
 def beta(a: Any, b: Any, /) -> Any:
     """gamma(a) gamma(b) / gamma(a + b).
@@ -174,7 +182,11 @@ def beta(a: Any, b: Any, /) -> Any:
     """
 
 
-@special({"a": lambda a, b: _digamma_gap(a, b), "b": lambda a, b: _digamma_gap(b, a)}, [(0.3, 4.0), (0.3, 4.0)])
+@special(
+    {"a": lambda a, b: _digamma_gap(a, b), "b": lambda a, b: _digamma_gap(b, a)},
+    [(0.3, 4.0), (0.3, 4.0)],
+    anywhere=e.expand_betaln,
+)
 def betaln(a: Any, b: Any, /) -> Any:
     """log|beta(a, b)|, without overflow.
 
@@ -217,7 +229,11 @@ def poch(z: Any, m: Any, /) -> Any:
     """
 
 
-@special({"q": lambda bar, s, q: negative(multiply(bar, multiply(s, zeta(add(s, 1), q))))}, [range(2, 5), (0.3, 5.0)])
+@special(
+    {"q": lambda bar, s, q: negative(multiply(bar, multiply(s, zeta(add(s, 1), q))))},
+    [range(2, 5), (0.3, 5.0)],
+    anywhere=e.expand_zeta,
+)
 def zeta(s: Any, q: Any, /) -> Any:
     """The Hurwitz zeta function, the sum of (q + j)^-s; differentiable in q.
 

@@ -1,0 +1,201 @@
+"""Routines of linear algebra as loops over rows and columns, for formats that lack them.
+
+Each loop reads and writes the row or column of its step by masks, so that a program has one step for any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..arrays.spec import Spec, spec_of
+from ..ops.contract.matrix_products import matmul
+from ..ops.elementwise import pointwise as p
+from ..ops.elementwise.pointwise import where
+from ..ops.functions import astype
+from ..ops.index.indexing import take_along_axis
+from ..ops.linalg.common import hermitian_part
+from ..ops.linalg.gauge import raise_where
+from ..ops.linalg.linear_systems import triangular_solve
+from ..ops.reduce.reductions import argmax, prod
+from ..ops.reduce.reductions import max as largest
+from ..ops.reduce.reductions import sum as total_of
+from ..ops.shape.arrange import diagonal, tril, triu
+from ..ops.shape.reshaping import broadcast_to, expand_dims
+from ..transforms.control.scan import scan
+
+Static = dict[str, Any]
+
+
+def expand_matrix(
+    routine: str, specs: Sequence[Spec], static: Static, checks: bool = False
+) -> Callable[..., Any] | None:  # fmt: skip
+    """A routine on stacks of matrices, by the name in the form of an op, as a function of its arguments; `specs` are
+    those of the results. None if it is not written here. With `checks` what LAPACK would raise for is an error.
+    """
+    if routine not in _ROUTINES or (routine in _REAL and specs[0].dtype.kind == "c"):
+        return None
+    function = partial(_ROUTINES[routine], specs=specs, static=static)
+    return partial(_call_checked, function) if checks and routine in _FAILING else function
+
+
+def _call_checked(function: Callable[..., Any], *xs: Any) -> Any:
+    """A division by a zero pivot, or the root of a negative one, leaves no finite numbers."""
+    found = function(*xs)
+    return raise_where(found, p.logical_not(p.isfinite(found)), "The matrix is singular or not finite.", "singular")
+
+
+def _row(x: Any, k: Any) -> Any:
+    """Row k of each matrix, where k is known to the loop alone."""
+    rows = np.arange(spec_of(x).shape[-2])[:, None]
+    return total_of(where(p.equal(rows, k), x, 0), axis=-2)
+
+
+def _column(x: Any, k: Any) -> Any:
+    return total_of(where(p.equal(np.arange(spec_of(x).shape[-1]), k), x, 0), axis=-1)
+
+
+def _of_column(x: Any) -> Any:
+    return expand_dims(x, -1)
+
+
+def _of_row(x: Any) -> Any:
+    return expand_dims(x, -2)
+
+
+def _take_rows(x: Any, order: Any) -> Any:
+    shape = (*spec_of(order).shape, spec_of(x).shape[-1])
+    return take_along_axis(x, broadcast_to(_of_column(order), shape), axis=-2)
+
+
+def _factor(x: Any) -> tuple[Any, Any, Any]:
+    """Both triangles of L U = x[order] in one matrix, the order of the rows, and 1 or -1 for its parity."""
+    *stack, m, n = spec_of(x).shape
+    rows, columns = np.arange(m), np.arange(n)
+
+    def step(state: Any, k: Any) -> Any:
+        x, order, parity = state
+        size = where(p.greater_equal(rows, k), p.abs(_column(x, k)), -1)
+        pivot = _of_column(argmax(size, axis=-1))
+        swapped = where(p.equal(rows, k), pivot, where(p.equal(rows, pivot), k, rows))
+        x, order = _take_rows(x, swapped), take_along_axis(order, swapped, axis=-1)
+        parity = where(p.equal(pivot[..., 0], k), parity, -parity)
+        top, column = _row(x, k), _column(x, k)
+        by = _of_column(_column(_of_row(top), k)[..., 0])
+        # under a zero pivot all are zeros
+        factor = where(p.logical_and(p.greater(rows, k), p.not_equal(by, 0)), column / where(p.equal(by, 0), 1, by), 0)
+        x = x - _of_column(factor) * _of_row(where(p.greater(columns, k), top, 0))
+        below = p.logical_and(_of_column(p.greater(rows, k)), p.equal(columns, k))
+        return (where(below, _of_column(factor), x), order, parity), ()
+
+    order = np.broadcast_to(rows, (*stack, m)).copy()
+    start = x, order, np.ones(stack, np.zeros((), spec_of(x).dtype).real.dtype)
+    if not min(m, n):
+        return start
+    found: tuple[Any, Any, Any] = scan(step, start, np.arange(min(m, n)))[0]
+    return found
+
+
+def _expand_lu(x: Any, specs: Sequence[Spec], static: Static) -> tuple[Any, ...]:
+    k = specs[2].shape[-1]
+    both, order, _ = _factor(x)
+    left = tril(both[..., :k], -1) + np.eye(*specs[2].shape[-2:], dtype=specs[2].dtype)
+    rows = np.arange(spec_of(x).shape[-2])
+    # where each row went
+    places = total_of(where(p.equal(_of_row(order), rows[:, None]), rows, 0), axis=-1)
+    return places, order, left, triu(both[..., :k, :])
+
+
+def _expand_solve(a: Any, b: Any, specs: Sequence[Spec], static: Static) -> Any:
+    stack = specs[0].shape[:-2]
+    both, order, _ = _factor(broadcast_to(a, (*stack, *spec_of(a).shape[-2:])))
+    right = _take_rows(broadcast_to(b, specs[0].shape), order)
+    return triangular_solve(both, triangular_solve(both, right, lower=True, unit_diagonal=True))
+
+
+def _expand_inverse(a: Any, specs: Sequence[Spec], static: Static) -> Any:
+    shape = specs[0].shape
+    unit = np.broadcast_to(np.eye(shape[-1], dtype=specs[0].dtype), shape)
+    return _expand_solve(a, unit, specs, static)
+
+
+def _expand_determinant(a: Any, specs: Sequence[Spec], static: Static) -> Any:
+    both, _, parity = _factor(a)
+    return prod(diagonal(both, axis1=-2, axis2=-1), axis=-1) * parity
+
+
+def _expand_log_determinant(a: Any, specs: Sequence[Spec], static: Static) -> tuple[Any, Any]:
+    both, _, parity = _factor(a)
+    factors = diagonal(both, axis1=-2, axis2=-1)
+    return prod(p.sign(factors), axis=-1) * parity, total_of(p.log(p.abs(factors)), axis=-1)
+
+
+def _expand_cholesky(a: Any, specs: Sequence[Spec], static: Static) -> Any:
+    """Column by column: what the earlier columns leave of it, over the square root of its first element."""
+    a = hermitian_part(a)
+    n = specs[0].shape[-1]
+
+    def step(left: Any, k: Any) -> Any:
+        column = _column(a, k) - matmul(left, _of_column(p.conj(_row(left, k))))[..., 0]
+        column = column / p.sqrt(_column(_of_row(column), k))
+        here = p.logical_and(p.equal(np.arange(n), k), p.greater_equal(np.arange(n)[:, None], k))
+        return where(here, _of_column(column), left), ()
+
+    return scan(step, np.zeros(specs[0].shape, specs[0].dtype), np.arange(n))[0]
+
+
+def _expand_triangular_solve(a: Any, b: Any, specs: Sequence[Spec], static: Static) -> Any:
+    """Row by row, from the end that has one unknown."""
+    shape = specs[0].shape
+    n, lower = shape[-2], static["lower"]
+    a, b = broadcast_to(a, (*shape[:-2], n, n)), broadcast_to(b, shape)
+
+    def step(x: Any, k: Any) -> Any:
+        row = _row(a, k)
+        used = where(p.less(np.arange(n), k) if lower else p.greater(np.arange(n), k), row, 0)
+        new = _row(b, k) - matmul(_of_row(used), x)[..., 0, :]
+        new = new if static["unit"] else new / _column(_of_row(row), k)
+        return where(p.equal(np.arange(n)[:, None], k), _of_row(new), x), ()
+
+    order = np.arange(n) if lower else np.arange(n)[::-1].copy()
+    return scan(step, np.zeros(shape, specs[0].dtype), order)[0]
+
+
+def _expand_qr(x: Any, specs: Sequence[Spec], static: Static) -> tuple[Any, Any]:
+    """By reflections that send each column to a multiple of a unit vector, away from its own sign, as LAPACK does; a
+    column that is one already is left as it is.
+    """
+    *stack, m, n = spec_of(x).shape
+    rows, dtype = np.arange(m), specs[0].dtype
+
+    def step(state: Any, k: Any) -> Any:
+        q, r = state
+        column = where(p.greater_equal(rows, k), _column(r, k), 0)
+        scale = largest(p.abs(column), axis=-1, keepdims=True)
+        column = column / where(p.equal(scale, 0), 1, scale)
+        first = _column(_of_row(column), k)
+        below = total_of(where(p.greater(rows, k), column * column, 0), axis=-1, keepdims=True)
+        length = p.sqrt(first * first + below)
+        v = where(p.equal(rows, k), first + where(p.less(first, 0), -length, length), column)
+        weight = where(p.equal(below, 0), 0, 2 / where(p.equal(below, 0), 1, total_of(v * v, axis=-1, keepdims=True)))
+        v, w = _of_column(v), _of_row(v * weight)
+        return (q - matmul(matmul(q, v), w), r - matmul(v, matmul(w, r))), ()
+
+    start = np.broadcast_to(np.eye(m, dtype=dtype), (*stack, m, m)).copy(), astype(x, dtype)
+    q, r = scan(step, start, np.arange(n))[0]
+    k = specs[0].shape[-1]
+    return q[..., :k], triu(r[..., :k, :])
+
+
+#: What is written for real matrices alone.
+_REAL = frozenset(("qr",))
+#: What has no result for some matrices.
+_FAILING = frozenset(("solve", "inverse", "cholesky", "triangular_solve"))
+_ROUTINES: dict[str, Callable[..., Any]] = {
+    "lu": _expand_lu, "solve": _expand_solve, "inverse": _expand_inverse, "determinant": _expand_determinant,
+    "log_determinant": _expand_log_determinant, "cholesky": _expand_cholesky,
+    "triangular_solve": _expand_triangular_solve, "qr": _expand_qr,
+}  # fmt: skip
