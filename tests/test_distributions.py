@@ -395,6 +395,7 @@ def test_divergence_by_quadrature(p, q):
     [
         (D.Bernoulli(0.3), D.Bernoulli(logits=0.4), 2),
         (D.Binomial(5, 0.3), D.Binomial(5, 0.6), 6),
+        (D.Binomial(3, 0.3), D.Binomial(5, 0.6), 4),
         (D.Geometric(0.3), D.Geometric(0.6), 200),
         (D.NegativeBinomial(2.5, 0.3), D.NegativeBinomial(2.5, 0.6), 200),
         (D.Poisson(2.0), D.Poisson(3.0), 60),
@@ -440,6 +441,20 @@ def test_divergence_is_infinite_where_draws_are_impossible():
     assert np.isclose(D.kl_divergence(p, q), (p.prob(x) * (p.log_prob(x) - q.log_prob(x))).sum())
     with pytest.raises(pb.errors.ShapeError, match=r"\(3,\) and \(4,\)"):
         D.kl_divergence(D.Poisson(np.ones(3)), D.Poisson(np.ones(4)))
+
+
+def test_divergence_by_different_total_counts():
+    counts = np.array([3, 3, 3]), np.array([5, 3, 2])
+    found = D.kl_divergence(D.Binomial(counts[0], 0.3), D.Binomial(counts[1], 0.4))
+    assert np.isclose(found[1], D.kl_divergence(D.Binomial(3, 0.3), D.Binomial(3, 0.4)))
+    assert found[2] == np.inf
+    with pytest.raises(pb.errors.UnsupportedFunction, match="total_count differs"):
+        D.kl_divergence(D.NegativeBinomial(2.0, 0.3), D.NegativeBinomial(3.0, 0.3))
+    of_count = lambda r: D.kl_divergence(D.NegativeBinomial(r, 0.3), D.NegativeBinomial(2.0, 0.4))  # noqa: E731
+    for f in (of_count, pb.jit(of_count)):
+        with pytest.raises(pb.errors.GraphError, match="kl_divergence: the closed form"):
+            pb.grad(f)(2.0)
+    assert np.isclose(pb.jit(of_count)(2.0), of_count(2.0))
 
 
 def test_divergence_of_low_rank_and_of_images():
@@ -864,6 +879,15 @@ def _mp_densities():
         D.VonMises: lambda x, m, k: k * mp.cos(x - m) - log(2 * mp.pi * mp.besseli(0, k)),
         D.Weibull: lambda x, s, k: log(k / s) + (k - 1) * log(x / s) - (x / s) ** k,
         D.Cauchy: lambda x, m, s: -log(mp.pi * s * (1 + ((x - m) / s) ** 2)),
+        D.Kumaraswamy: lambda x, a, b: log(a * b) + (a - 1) * log(x) + (b - 1) * log(1 - x**a),
+        D.FisherSnedecor: lambda x, m, n: (
+            lg((m + n) / 2)
+            - lg(m / 2)
+            - lg(n / 2)
+            + m / 2 * log(m / n)
+            + (m / 2 - 1) * log(x)
+            - (m + n) / 2 * log(1 + m * x / n)
+        ),
     }
 
 
@@ -881,6 +905,8 @@ def _mp_densities():
         (D.VonMises, (0.3, 300.0), 0.35),
         (D.Weibull, (1e-3, 20.0), 1.1e-3),
         (D.Cauchy, (0.5, 1e-6), 1e4),
+        (D.Kumaraswamy, (1e-3, 2.5), 1 - 2.0**-53),
+        (D.FisherSnedecor, (1e8, 2.5), 3.0),
     ],
     ids=lambda x: getattr(x, "__name__", None),
 )

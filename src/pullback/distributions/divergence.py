@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from ..arrays.trees import flatten
+from ..arrays.value import Value
 from ..errors import ShapeError, UnsupportedFunction
-from ..ops.concrete import as_bare_array, is_concrete
-from ..ops.dispatch import shape
+from ..ops.concrete import as_bare_array, is_concrete, strip_derivatives
+from ..ops.dispatch import as_value, shape
 from ..ops.elementwise.pointwise import abs as magnitude
 from ..ops.elementwise.pointwise import cos, exp, log, logical_or, power, square, where
 from ..ops.linalg.linear_systems import triangular_solve
+from ..ops.random.draw_ops import held
 from ..ops.reduce.reductions import sum as total
 from ..ops.shape.arrange import diagonal
 from ..ops.shape.reshaping import broadcast_to
@@ -39,7 +41,7 @@ from .continuous import (
     Weibull,
 )
 from .cross_entropy import divergence_by_moments
-from .discrete import Bernoulli, Binomial, Categorical, Geometric, NegativeBinomial, Poisson
+from .discrete import Bernoulli, Binomial, Categorical, Geometric, NegativeBinomial, Poisson, of_counts
 from .distribution import Distribution
 from .normal_vectors import LowRankMultivariateNormal, MultivariateNormal
 from .ratios import times_log
@@ -197,13 +199,40 @@ def _of_event(p: Any, q: Any) -> Any:
 
 @register_kl(Binomial, Binomial)
 def _binomial(p: Any, q: Any) -> Any:
-    return where(p.total_count == q.total_count, p.total_count * _of_event(p.odds, q.odds), math.nan)
+    n, m, known = _hold_counts(p, q)
+    equal = n * _of_event(p.odds, q.odds)
+    if known is not None and np.all(known[0] == known[1]):
+        return equal
+    # of fewer trials: the closed form has no term for the ways, whose expectation is a sum over counts
+    few = math.nan if known is None or not np.any(known[0] < known[1]) else _sum_over_counts(p, q)
+    return where(n == m, equal, where(n > m, math.inf, few))
+
+
+def _sum_over_counts(p: Any, q: Any) -> Any:
+    batch = np.broadcast_shapes(p.batch_shape, q.batch_shape)
+    logs, others = (of_counts(p.total_count, d.log_prob, "kl_divergence", batch, p.probs) for d in (p, q))
+    never = logs == -math.inf
+    known = where(never, 0.0, logs)
+    return total(where(never, 0.0, exp(known) * (known - where(never, 0.0, others))), axis=0)
+
+
+def _hold_counts(p: Any, q: Any) -> tuple[Any, Any, Any]:
+    """Both total_counts, without a derivative, and both as arrays where their elements are known, else None."""
+    counts = [held("kl_divergence", as_value(d.total_count)) for d in (p, q)]
+    known = [strip_derivatives(count) for count in counts]
+    return *counts, None if any(isinstance(x, Value) for x in known) else [as_bare_array(x, "") for x in known]
 
 
 @register_kl(NegativeBinomial, NegativeBinomial)
 def _negative_binomial(p: Any, q: Any) -> Any:
-    found = p.total_count * _of_event(p.odds, q.odds) / (1.0 - p.probs)
-    return where(p.total_count == q.total_count, found, math.nan)
+    n, m, known = _hold_counts(p, q)
+    if known is not None and not np.all(known[0] == known[1]):
+        raise UnsupportedFunction(
+            "kl_divergence: no closed form for NegativeBinomial distributions whose total_count differs.\n"
+            "  Estimate it: x = p.sample((n,), key=key), then pb.mean(p.log_prob(x) - q.log_prob(x), axis=0)."
+        )
+    found = n * _of_event(p.odds, q.odds) / (1.0 - p.probs)
+    return where(n == m, found, math.nan)  # traced counts may differ
 
 
 @register_kl(Geometric, Geometric)

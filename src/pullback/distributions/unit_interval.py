@@ -35,6 +35,13 @@ class Kumaraswamy(Distribution):
     def law(self) -> Law:
         a, b = self.concentration1, self.concentration0
 
+        def times_log_tail(weight: Any, x: Any) -> Any:
+            """weight log(1 - x^a), by 1 - e^(a log x) where x^a may round to 1."""
+            q = power(x, a)
+            high = q > 0.5
+            above = times_log(weight, -expm1(a * log(where(high, x, 0.5))))
+            return where(high, above, times_log1p(weight, -where(high, 0.0, q)))
+
         def moment(order: float) -> Any:
             return b * exp(betaln(1.0 + order / a, b))
 
@@ -51,14 +58,14 @@ class Kumaraswamy(Distribution):
 
         return Law(
             support=unit_interval,
-            log_density=lambda x: log(a) + log(b) + times_log(a - 1.0, x) + times_log1p(b - 1.0, -power(x, a)),
+            log_density=lambda x: log(a) + log(b) + times_log(a - 1.0, x) + times_log_tail(b - 1.0, x),
             draw=lambda size, key, dtype: quantile(samplers.uniform(size=size, key=key, dtype=dtype)),
             batch_shape=batch_of(a, b),
             mean=lambda: moment(1.0),
             variance=lambda: moment(2.0) - square(moment(1.0)),
             mode=mode,
             entropy=lambda: 1.0 - 1.0 / b + (1.0 - 1.0 / a) * (digamma(b + 1.0) + EULER) - log(a) - log(b),
-            cdf=lambda x: -expm1(times_log1p(b, -power(x, a))),
+            cdf=lambda x: -expm1(times_log_tail(b, x)),
             icdf=quantile,
         )
 
