@@ -685,7 +685,9 @@ def test_float32(family, values, reference, points):
     d = family(*(np.float32(v) for v in values))
     x = np.asarray(points, np.float32)
     assert d.dtype == np.float32
-    assert d.log_prob(x).dtype == np.float32
+    of_numbers = family(*values)
+    assert d.log_prob(x).dtype == of_numbers.log_prob(x).dtype == of_numbers.cdf(x).dtype == np.float32
+    assert np.allclose(d.log_prob(x), of_numbers.log_prob(x), rtol=1e-6)
     assert np.allclose(d.log_prob(x), family(*values).log_prob(x), rtol=1e-4, atol=1e-5)
     if family is not D.VonMises:
         assert d.sample((2,), key=KEY).dtype == np.float32

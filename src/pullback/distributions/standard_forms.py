@@ -280,7 +280,7 @@ def fisher(m: Any, n: Any) -> Law:
         return log_beta(a, b) + log(b / a) + halves
 
     def log_density(x: Any) -> Any:
-        # y^a (1 - y)^b / (x B(a, b)): from x = n / m on by 1 / t, since log t^a cancels most of log (1 + t)^a for large a
+        # y^a (1 - y)^b / (x B(a, b)): from t = 1 on by 1 / t, since log t^a cancels most of log (1 + t)^a for large a
         t = m / n * x
         high = t > 1.0
         below = a * log(as_value(m / n)) + times_log(a - 1.0, where(high, 1.0, x)) - a * log1p(where(high, 0.0, t))
