@@ -21,7 +21,6 @@ from ..ops.reduce.reductions import sum as total
 from ..ops.shape.arrange import diagonal
 from ..ops.shape.reshaping import broadcast_to
 from ..ops.special.bessel import i0e, i1e
-from ..ops.special.gamma import betaln, digamma, gammaln
 from .bijectors import sum_last
 from .continuous import (
     Beta,
@@ -44,6 +43,7 @@ from .cross_entropy import divergence_by_moments
 from .discrete import Bernoulli, Binomial, Categorical, Geometric, NegativeBinomial, Poisson, of_counts
 from .distribution import Distribution
 from .normal_vectors import LowRankMultivariateNormal, MultivariateNormal
+from .normalizers import digamma, log_beta, log_gamma
 from .ratios import times_log
 from .standard_forms import EULER
 from .vector_bijectors import solve_lower
@@ -137,7 +137,7 @@ def _cauchy(p: Any, q: Any) -> Any:
 
 def _of_gammas(a: Any, b: Any, c: Any, d: Any) -> Any:
     """Of shapes a and c, rates b and d."""
-    return (a - c) * digamma(a) - gammaln(a) + gammaln(c) + c * log(b / d) + a * (d - b) / b
+    return (a - c) * digamma(a) - log_gamma(a) + log_gamma(c) + c * log(b / d) + a * (d - b) / b
 
 
 @register_kl(Gamma, Gamma)
@@ -155,20 +155,20 @@ def _chi2(p: Any, q: Any) -> Any:
 def _beta(p: Any, q: Any) -> Any:
     a, b, c, d = p.concentration1, p.concentration0, q.concentration1, q.concentration0
     share = (a - c) * digamma(a) + (b - d) * digamma(b) - (a + b - c - d) * digamma(a + b)
-    return betaln(c, d) - betaln(a, b) + share
+    return log_beta(c, d) - log_beta(a, b) + share
 
 
 @register_kl(Gumbel, Gumbel)
 def _gumbel(p: Any, q: Any) -> Any:
     ratio, gap = p.scale / q.scale, (p.loc - q.loc) / q.scale
-    tail = exp(gammaln(1.0 + ratio) - gap)
+    tail = exp(log_gamma(1.0 + ratio) - gap)
     return -log(ratio) + EULER * (ratio - 1.0) + gap + tail - 1.0
 
 
 @register_kl(Weibull, Weibull)
 def _weibull(p: Any, q: Any) -> Any:
     k, m = p.concentration, q.concentration
-    moment = power(p.scale / q.scale, m) * exp(gammaln(m / k + 1.0))
+    moment = power(p.scale / q.scale, m) * exp(log_gamma(m / k + 1.0))
     return log(k / m) - m * log(p.scale / q.scale) + (m / k - 1.0) * EULER + moment - 1.0
 
 

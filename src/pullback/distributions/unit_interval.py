@@ -9,12 +9,12 @@ from ..ops.dispatch import shape
 from ..ops.elementwise.pointwise import abs as magnitude
 from ..ops.elementwise.pointwise import exp, expm1, log, log1p, minimum, power, square, where
 from ..ops.random import samplers
-from ..ops.special.gamma import betaln, digamma
 from ..ops.value_objects import set_fields, value_object
 from . import odds
 from .constraints import positive, unit_interval
 from .distribution import Distribution, parameter, ranked
 from .law import Law, batch_of
+from .normalizers import digamma, log_beta
 from .ratios import expm1_ratio, log1p_ratio, polynomial, split, times_log, times_log1p
 from .standard_forms import EULER
 
@@ -43,7 +43,7 @@ class Kumaraswamy(Distribution):
             return where(high, above, times_log1p(weight, -where(high, 0.0, q)))
 
         def moment(order: float) -> Any:
-            return b * exp(betaln(1.0 + order / a, b))
+            return b * exp(log_beta(1.0 + order / a, b))
 
         def quantile(p: Any) -> Any:
             # x^a = 1 - (1 - p)^(1 / b)
