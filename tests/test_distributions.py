@@ -504,6 +504,10 @@ def test_divergence_of_vectors_and_unknown_pairs():
         (lambda: D.Dirichlet([1.0, 1.0]).log_prob(np.zeros(3)), "at the end"),
         (lambda: D.Normal().log_prob(1j), "Normal: a value must be real"),
         (lambda: D.Normal("a"), "Normal: loc must be real"),
+        (lambda: D.Normal().sample((-1,)), r"Normal\.sample: a shape"),
+        (lambda: D.kl_divergence(D.Normal(), 1.0), "kl_divergence: wants a distribution"),
+        (lambda: D.score_function(lambda x: x, 0.5, key=KEY), "score_function: wants a distribution"),
+        (lambda: D.elbo(lambda x: x, 0.5, key=KEY), "elbo: wants a distribution"),
         (lambda: D.Geometric(0.0), "Geometric: probs"),
         (lambda: D.Wishart(1.0, np.eye(2)), "Wishart: df"),
         (lambda: D.LKJCholesky(1), "LKJCholesky: dim"),
@@ -536,6 +540,32 @@ def test_a_draw_that_is_constant_is_refused_under_grad(draw, wrap):
         pb.grad(wrap(draw))(0.3)
     with pytest.raises(pb.errors.GraphError, match="detach"):
         pb.jvp(draw, (0.3,), (1.0,))
+
+
+def test_a_draw_in_a_branch_of_a_compiled_function_is_refused():
+    """The outer program has no op that refuses: a derivative of zero would be returned."""
+    draw = lambda p: D.Bernoulli(p).sample(key=KEY)  # noqa: E731
+    f = pb.jit(lambda p: pb.cond(p > 0, draw, lambda p: 0.0, p))
+    leaf = pb.tensor(0.9, requires_grad=True)
+    for call in (lambda: pb.grad(f)(0.9), lambda: pb.grad(pb.checkpoint(f))(0.9), lambda: f(leaf)):
+        with pytest.raises(pb.errors.GraphError, match="detach"):
+            call()
+
+
+def test_compiled_draws_of_what_is_held_constant():
+    draw = pb.jit(lambda p: D.Bernoulli(p).sample(key=KEY))
+    x, held = draw(0.9), pb.stop_gradient
+    assert pb.grad(lambda p: p * draw(held(p)))(0.9) == x
+    assert pb.hessian(lambda p: p * p * draw(held(p)))(0.9) == 2 * x
+    assert np.all(pb.grad(lambda p: pb.sum(p * pb.vmap(draw)(held(p))))(np.full(2, 0.9)) == x)
+    closed = lambda p, t: p * pb.jit(lambda q: draw(q * t))(1.0)  # noqa: E731
+    assert pb.grad(lambda p: closed(p, held(p)))(0.9) == x
+    # a value that an inner call of value_and_grad computed has no derivative by that call's variable
+    inner = lambda t: pb.value_and_grad(lambda y: y * t)(0.9)[0]  # noqa: E731
+    assert pb.grad(lambda p: p * draw(inner(held(p))))(0.9) == draw(0.81)
+    p = pb.tensor(0.9, requires_grad=True)
+    (p * draw(p.detach()) + p * draw(held(p))).backward()
+    assert p.grad == 2 * x
 
 
 def test_draws_under_no_grad():

@@ -150,7 +150,10 @@ class Distribution(ABC):
         law = self._stated_law()
         if law.draw is None:
             raise UnsupportedFunction(f"{type(self).__name__}.{method}: no sampler for this distribution.")
-        size = (*as_shape(shape, f"{type(self).__name__}.{method}"), *law.batch_shape)
+        what = f"{type(self).__name__}.{method}"
+        size = (*as_shape(shape, what), *law.batch_shape)
+        if min(size, default=0) < 0:
+            raise ShapeError(f"{what}: a shape has no negative numbers, got {shape}.")
         with np.errstate(all="ignore"):
             return law.draw(size, key_on_device(key, self._device(), method), self.dtype)
 
@@ -294,6 +297,12 @@ def _replace_outside(outside: Any, x: Any, law: Law) -> Any:
     for _ in range(law.support.rank):
         outside = expand_dims(outside, axis=-1)
     return where(outside, astype(as_value(law.inside), spec_of(x).dtype), x)
+
+
+def check_distribution(what: str, x: Any) -> None:
+    """Refuse what is no distribution."""
+    if not isinstance(x, Distribution):
+        raise ArgumentError(f"{what}: wants a distribution, got {short_repr(x)}.")
 
 
 def sample_count(samples: Any, what: str) -> int:

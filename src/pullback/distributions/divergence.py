@@ -41,7 +41,7 @@ from .continuous import (
 )
 from .cross_entropy import divergence_by_moments
 from .discrete import Bernoulli, Binomial, Categorical, Geometric, NegativeBinomial, Poisson, of_counts
-from .distribution import Distribution
+from .distribution import Distribution, check_distribution
 from .normal_vectors import LowRankMultivariateNormal, MultivariateNormal
 from .normalizers import digamma, log_beta, log_gamma
 from .ratios import times_log
@@ -82,6 +82,8 @@ def kl_divergence(p: Distribution, q: Distribution) -> Any:
     >>> float(D.kl_divergence(D.Normal(1.0, 1.0), D.Normal(0.0, 1.0)))
     0.5
     """
+    check_distribution("kl_divergence", p)
+    check_distribution("kl_divergence", q)
     try:
         np.broadcast_shapes(p.batch_shape, q.batch_shape)
     except ValueError:

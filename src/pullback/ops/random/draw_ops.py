@@ -242,6 +242,9 @@ range_draw = general(
 _MISSING = {
     "measure_valued": "it has first derivatives by the parameters of the distribution, and a second is asked for.\n"
     "  pb.distributions.score_function has derivatives of every order.",
+    "mcmc": "draws are accepted or refused by chance, so they jump as what the density depends on moves: the "
+    "derivative of a mean over them is not that of the expectation.\n  Hold it constant (pb.stop_gradient); for "
+    "derivatives use pb.distributions.elbo or laplace_approximation, or weigh fixed draws by a ratio of densities.",
     "kl_divergence": "the closed form for counts is that of equal total_counts, and has no derivative by them.\n"
     "  Pass pb.stop_gradient(total_count), or differentiate by the probabilities alone.",
 }
