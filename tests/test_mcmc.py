@@ -180,7 +180,7 @@ def test_a_chain_has_no_derivative():
 
     def run(s, x):
         density = lambda x: -pb.sum((x / s) ** 2)  # noqa: E731
-        return D.compile_chain(density, kernel=D.HMC(steps=1), draws=1, warmup=0)(KEY, x).positions
+        return D.compile_chain(density, kernel=D.HMC(steps=1), draws=1, warmup=1)(KEY, x).positions
 
     for f in (lambda x: run(2.0, x * np.ones(2)), lambda s: run(s, np.ones(2))):
         with pytest.raises(pb.errors.GraphError, match="mcmc: draws are accepted"):
