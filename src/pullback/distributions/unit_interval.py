@@ -25,7 +25,7 @@ class Kumaraswamy(Distribution):
     """Like the beta distribution, with a distribution function in closed form: 1 - (1 - x^a)^b for concentrations a, b.
 
     >>> import pullback as pb
-    >>> float(pb.distributions.Kumaraswamy(1.0, 3.0).mean)
+    >>> round(float(pb.distributions.Kumaraswamy(1.0, 3.0).mean), 12)
     0.25
     """
 
