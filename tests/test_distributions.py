@@ -395,6 +395,7 @@ def test_divergence_by_quadrature(p, q):
     [
         (D.Bernoulli(0.3), D.Bernoulli(logits=0.4), 2),
         (D.Binomial(5, 0.3), D.Binomial(5, 0.6), 6),
+        (D.Binomial(3, 0.3), D.Binomial(5, 0.6), 4),
         (D.Geometric(0.3), D.Geometric(0.6), 200),
         (D.NegativeBinomial(2.5, 0.3), D.NegativeBinomial(2.5, 0.6), 200),
         (D.Poisson(2.0), D.Poisson(3.0), 60),
@@ -440,6 +441,20 @@ def test_divergence_is_infinite_where_draws_are_impossible():
     assert np.isclose(D.kl_divergence(p, q), (p.prob(x) * (p.log_prob(x) - q.log_prob(x))).sum())
     with pytest.raises(pb.errors.ShapeError, match=r"\(3,\) and \(4,\)"):
         D.kl_divergence(D.Poisson(np.ones(3)), D.Poisson(np.ones(4)))
+
+
+def test_divergence_by_different_total_counts():
+    counts = np.array([3, 3, 3]), np.array([5, 3, 2])
+    found = D.kl_divergence(D.Binomial(counts[0], 0.3), D.Binomial(counts[1], 0.4))
+    assert np.isclose(found[1], D.kl_divergence(D.Binomial(3, 0.3), D.Binomial(3, 0.4)))
+    assert found[2] == np.inf
+    with pytest.raises(pb.errors.UnsupportedFunction, match="total_count differs"):
+        D.kl_divergence(D.NegativeBinomial(2.0, 0.3), D.NegativeBinomial(3.0, 0.3))
+    of_count = lambda r: D.kl_divergence(D.NegativeBinomial(r, 0.3), D.NegativeBinomial(2.0, 0.4))  # noqa: E731
+    for f in (of_count, pb.jit(of_count)):
+        with pytest.raises(pb.errors.GraphError, match="kl_divergence: the closed form"):
+            pb.grad(f)(2.0)
+    assert np.isclose(pb.jit(of_count)(2.0), of_count(2.0))
 
 
 def test_divergence_of_low_rank_and_of_images():
@@ -489,6 +504,10 @@ def test_divergence_of_vectors_and_unknown_pairs():
         (lambda: D.Dirichlet([1.0, 1.0]).log_prob(np.zeros(3)), "at the end"),
         (lambda: D.Normal().log_prob(1j), "Normal: a value must be real"),
         (lambda: D.Normal("a"), "Normal: loc must be real"),
+        (lambda: D.Normal().sample((-1,)), r"Normal\.sample: a shape"),
+        (lambda: D.kl_divergence(D.Normal(), 1.0), "kl_divergence: wants a distribution"),
+        (lambda: D.score_function(lambda x: x, 0.5, key=KEY), "score_function: wants a distribution"),
+        (lambda: D.elbo(lambda x: x, 0.5, key=KEY), "elbo: wants a distribution"),
         (lambda: D.Geometric(0.0), "Geometric: probs"),
         (lambda: D.Wishart(1.0, np.eye(2)), "Wishart: df"),
         (lambda: D.LKJCholesky(1), "LKJCholesky: dim"),
@@ -521,6 +540,32 @@ def test_a_draw_that_is_constant_is_refused_under_grad(draw, wrap):
         pb.grad(wrap(draw))(0.3)
     with pytest.raises(pb.errors.GraphError, match="detach"):
         pb.jvp(draw, (0.3,), (1.0,))
+
+
+def test_a_draw_in_a_branch_of_a_compiled_function_is_refused():
+    """The outer program has no op that refuses: a derivative of zero would be returned."""
+    draw = lambda p: D.Bernoulli(p).sample(key=KEY)  # noqa: E731
+    f = pb.jit(lambda p: pb.cond(p > 0, draw, lambda p: 0.0, p))
+    leaf = pb.tensor(0.9, requires_grad=True)
+    for call in (lambda: pb.grad(f)(0.9), lambda: pb.grad(pb.checkpoint(f))(0.9), lambda: f(leaf)):
+        with pytest.raises(pb.errors.GraphError, match="detach"):
+            call()
+
+
+def test_compiled_draws_of_what_is_held_constant():
+    draw = pb.jit(lambda p: D.Bernoulli(p).sample(key=KEY))
+    x, held = draw(0.9), pb.stop_gradient
+    assert pb.grad(lambda p: p * draw(held(p)))(0.9) == x
+    assert pb.hessian(lambda p: p * p * draw(held(p)))(0.9) == 2 * x
+    assert np.all(pb.grad(lambda p: pb.sum(p * pb.vmap(draw)(held(p))))(np.full(2, 0.9)) == x)
+    closed = lambda p, t: p * pb.jit(lambda q: draw(q * t))(1.0)  # noqa: E731
+    assert pb.grad(lambda p: closed(p, held(p)))(0.9) == x
+    # a value that an inner call of value_and_grad computed has no derivative by that call's variable
+    inner = lambda t: pb.value_and_grad(lambda y: y * t)(0.9)[0]  # noqa: E731
+    assert pb.grad(lambda p: p * draw(inner(held(p))))(0.9) == draw(0.81)
+    p = pb.tensor(0.9, requires_grad=True)
+    (p * draw(p.detach()) + p * draw(held(p))).backward()
+    assert p.grad == 2 * x
 
 
 def test_draws_under_no_grad():
@@ -670,7 +715,9 @@ def test_float32(family, values, reference, points):
     d = family(*(np.float32(v) for v in values))
     x = np.asarray(points, np.float32)
     assert d.dtype == np.float32
-    assert d.log_prob(x).dtype == np.float32
+    of_numbers = family(*values)
+    assert d.log_prob(x).dtype == of_numbers.log_prob(x).dtype == of_numbers.cdf(x).dtype == np.float32
+    assert np.allclose(d.log_prob(x), of_numbers.log_prob(x), rtol=1e-6)
     assert np.allclose(d.log_prob(x), family(*values).log_prob(x), rtol=1e-4, atol=1e-5)
     if family is not D.VonMises:
         assert d.sample((2,), key=KEY).dtype == np.float32
@@ -709,6 +756,9 @@ def test_densities_and_slopes_are_native():
         shares = D.Dirichlet(pb.stack([a, b, a])).log_prob(x) + D.Categorical(pb.stack([a, b])).log_prob(1)
         return sum(pb.sum(d.log_prob(x)) for d in numbers) + sum(pb.sum(d.log_prob([0, 1, 1])) for d in counts) + shares
 
+    # entropies and divergences are made of the same functions
+    guide = lambda a: D.kl_divergence(D.Gamma(a, 2.0), D.Gamma(2.0, a)) - D.Beta(a, 2.0).entropy()  # noqa: E731
+    assert " host " not in str(pb.explain(pb.jit(guide), 0.3))
     slope = pb.jit(pb.value_and_grad(density))
     assert np.allclose(slope(np.array([0.1, 0.3]))[1], pb.grad(density)(np.array([0.1, 0.3])), rtol=1e-10)
     assert " host " not in str(pb.explain(slope, np.array([0.1, 0.3])))
@@ -716,12 +766,17 @@ def test_densities_and_slopes_are_native():
 
 def test_normalizers_against_many_digits():
     mp = pytest.importorskip("mpmath")
-    from pullback.distributions.normalizers import log_beta, log_gamma
+    from pullback.distributions import normalizers
+    from pullback.distributions.normalizers import entropy_part, log_beta, log_gamma
 
     points = [1e-8, 0.5, 1.0, 7.9, 8.0, 50.0, 1e7, 1e12]
     with mp.workdps(60):
         digamma = {a: mp.digamma(a) for a in points}
         for a in points:
+            assert np.isclose(normalizers.digamma(a), float(digamma[a]), rtol=1e-14)
+            for order in (-1.0, 2.0):
+                exact = mp.loggamma(a) - (mp.mpf(a) - order) * digamma[a] + mp.mpf(a)
+                assert np.isclose(entropy_part(a, order), float(exact), rtol=1e-14, atol=1e-14)
             assert np.isclose(log_gamma(a), float(mp.loggamma(a)), rtol=1e-14, atol=1e-14)
             assert np.isclose(pb.grad(log_gamma)(a), float(digamma[a]), rtol=1e-14)
             assert np.isclose(pb.grad(pb.grad(log_gamma))(a), float(mp.polygamma(1, a)), rtol=1e-14)
@@ -864,6 +919,15 @@ def _mp_densities():
         D.VonMises: lambda x, m, k: k * mp.cos(x - m) - log(2 * mp.pi * mp.besseli(0, k)),
         D.Weibull: lambda x, s, k: log(k / s) + (k - 1) * log(x / s) - (x / s) ** k,
         D.Cauchy: lambda x, m, s: -log(mp.pi * s * (1 + ((x - m) / s) ** 2)),
+        D.Kumaraswamy: lambda x, a, b: log(a * b) + (a - 1) * log(x) + (b - 1) * log(1 - x**a),
+        D.FisherSnedecor: lambda x, m, n: (
+            lg((m + n) / 2)
+            - lg(m / 2)
+            - lg(n / 2)
+            + m / 2 * log(m / n)
+            + (m / 2 - 1) * log(x)
+            - (m + n) / 2 * log(1 + m * x / n)
+        ),
     }
 
 
@@ -881,6 +945,8 @@ def _mp_densities():
         (D.VonMises, (0.3, 300.0), 0.35),
         (D.Weibull, (1e-3, 20.0), 1.1e-3),
         (D.Cauchy, (0.5, 1e-6), 1e4),
+        (D.Kumaraswamy, (1e-3, 2.5), 1 - 2.0**-53),
+        (D.FisherSnedecor, (1e8, 2.5), 3.0),
     ],
     ids=lambda x: getattr(x, "__name__", None),
 )

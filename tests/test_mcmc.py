@@ -155,6 +155,8 @@ def test_effective_sample_size_of_autoregressions():
     assert D.split_rhat(np.cumsum(x, axis=1)) > 1.1
     with pytest.raises(pb.errors.ShapeError, match="chains"):
         D.split_rhat(np.zeros(9))
+    stuck = np.stack([np.ones((2, 20)), np.full((2, 20), np.inf)], axis=-1)
+    assert np.isnan(D.effective_sample_size(stuck)).all()
 
 
 def test_starts():
@@ -173,6 +175,22 @@ def test_starts():
         assert found.draws.dtype == found.acceptance.dtype == found.step_size.dtype == np.float32
 
 
+def test_a_chain_has_no_derivative():
+    """Draws jump where one is accepted or not: refused by the start, and by what the density depends on."""
+
+    def run(s, x):
+        density = lambda x: -pb.sum((x / s) ** 2)  # noqa: E731
+        return D.compile_chain(density, kernel=D.HMC(steps=1), draws=1, warmup=1)(KEY, x).positions
+
+    for f in (lambda x: run(2.0, x * np.ones(2)), lambda s: run(s, np.ones(2))):
+        with pytest.raises(pb.errors.GraphError, match="mcmc: draws are accepted"):
+            pb.grad(lambda v: pb.sum(f(v)))(1.0)  # noqa: B023
+    with pytest.raises(pb.errors.GraphError, match="mcmc: draws are accepted"):
+        D.mcmc(lambda x: -x * x, pb.tensor(0.0, requires_grad=True), key=KEY)
+    mean = lambda s: s * pb.sum(run(pb.stop_gradient(s), np.ones(2)))  # noqa: E731
+    assert np.isclose(pb.grad(mean)(2.0), mean(2.0) / 2.0)
+
+
 def test_wrong_settings_are_named():
     with pytest.raises(pb.errors.ArgumentError, match="target"):
         D.compile_chain(gaussian, target=1.5)
@@ -184,3 +202,13 @@ def test_wrong_settings_are_named():
         D.NUTS(max_depth=0)
     with pytest.raises(pb.errors.ArgumentError, match="chains"):
         D.mcmc(gaussian, np.ones(3), key=KEY, chains=0)
+    with pytest.raises(pb.errors.ArgumentError, match="wants draws"):
+        D.mcmc(gaussian, np.ones(3), key=KEY, draws=0)
+    with pytest.raises(pb.errors.DtypeError, match="warmup must be an integer"):
+        D.compile_chain(gaussian, warmup=2.5)
+    with pytest.raises(pb.errors.ArgumentError, match="start vector"):
+        D.compile_chain(gaussian)(KEY, np.ones((2, 3)))
+    with pytest.raises(pb.errors.DtypeError, match="real"):
+        D.mcmc(gaussian, np.ones(3, complex), key=KEY)
+    with pytest.raises(pb.errors.ShapeError, match="return a number"):
+        D.mcmc(lambda x: -x * x, np.ones(1), key=KEY)

@@ -250,8 +250,11 @@ def depends_on_running_call(start: Node) -> bool:
 
 
 def has_derivative(start: Node) -> bool:
-    """Whether any path from a value to a leaf has a derivative: after `stop_gradient` or `floor` none has."""
-    return any(node.rule is None for node in _nodes_with_derivative(start))
+    """Whether any path from a value to a leaf has a derivative: after `stop_gradient` or `floor` none has. Nor has a
+    variable of a call of `grad` that is over.
+    """
+    leaves = (node.variable_of for node in _nodes_with_derivative(start) if node.rule is None)
+    return any(call is None or call.running for call in leaves)
 
 
 def _nodes_with_derivative(start: Node) -> Iterator[Node]:

@@ -16,7 +16,7 @@ from ..errors import PullbackError
 from ..ops.dispatch import apply
 from ..ops.forms import Flow
 from ..ops.op import Op, as_formula
-from ..program.ir import Program
+from ..program.ir import Program, nested_programs
 from ..program.run import run
 from ..settings import modes
 from ..tape.pull_through import pull_through
@@ -58,6 +58,10 @@ class CompiledOp:
 
     def apply(self, values: Sequence[Any]) -> list[Any]:
         """The results on any values; those that no tracked argument reaches carry no gradient."""
+        if self.meets_arguments:  # what refuses derivatives is asked for those alone that there are
+            values = [
+                x.detach() if type(x) is Tensor and x.node is not None and not x.is_tracked else x for x in values
+            ]
         needs = self._tracked_arguments(values)
         # a tape wants the residuals too, other transforms only the results
         records = needs and self.saves_residuals
@@ -103,8 +107,11 @@ class CompiledOp:
 
     @functools.cached_property
     def meets_arguments(self) -> bool:
-        """Whether an op of the program looks at its arguments, and may refuse to be recorded."""
-        return any(e.op.meet is not None for e in self.staged.equations)
+        """Whether an op of the program, or of a loop or branch in it, looks at its arguments, and may refuse to be
+        recorded.
+        """
+        programs = (self.staged, *nested_programs(self.staged.equations))
+        return any(e.op.meet is not None for program in programs for e in program.equations)
 
     def pull_to(self, some: tuple[int, ...]) -> Any:
         """The compiled pull to some arguments. The others are constants, which a program may want of them."""

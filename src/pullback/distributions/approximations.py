@@ -12,7 +12,7 @@ from ..ops.reduce.reductions import mean
 from ..ops.shape.reshaping import matrix_transpose
 from ..transforms.jacobian.functions import hessian
 from ..transforms.vectorize import vmap
-from .distribution import Distribution, sample_count
+from .distribution import Distribution, check_distribution, sample_count
 from .normal_vectors import MultivariateNormal
 
 
@@ -54,6 +54,7 @@ def elbo(log_density: Callable[[Any], Any], guide: Distribution, *, key: Any, sa
     >>> float(abs(same)) < 1e-15
     True
     """
+    check_distribution("elbo", guide)
     if not guide.has_rsample:
         raise UnsupportedFunction(
             f"elbo: draws of {type(guide).__name__} do not move with its parameters.\n"

@@ -18,7 +18,6 @@ from ..ops.dispatch import as_value
 from ..ops.elementwise.pointwise import divide, erf, exp, expm1, log, logical_or, square, where
 from ..ops.reduce.reductions import all as all_of
 from ..ops.shape.reshaping import broadcast_to
-from ..ops.special.gamma import betaln, digamma, gammaln
 from .continuous import (
     Beta,
     Chi2,
@@ -37,6 +36,7 @@ from .continuous import (
 )
 from .discrete import Bernoulli, Binomial, Geometric, NegativeBinomial, Poisson
 from .distribution import Distribution
+from .normalizers import digamma, log_beta, log_gamma
 from .ratios import times_log
 from .standard_forms import EULER, HALF_LOG_2PI
 from .unit_interval import ContinuousBernoulli, Kumaraswamy, log_mass
@@ -87,13 +87,13 @@ _COUNTS = (Bernoulli, Binomial, Geometric, NegativeBinomial, Poisson)
 
 
 def _of_gamma(p: Any, shape: Any, rate: Any) -> Any:
-    return shape * log(rate) - gammaln(shape) + (shape - 1.0) * _MEAN_LOG[type(p)](p) - rate * p.mean
+    return shape * log(rate) - log_gamma(shape) + (shape - 1.0) * _MEAN_LOG[type(p)](p) - rate * p.mean
 
 
 def _of_beta(p: Any, q: Any) -> Any:
     a, b = q.concentration1 - 1.0, q.concentration0 - 1.0
     logs = a * _MEAN_LOG[type(p)](p) + b * _MEAN_LOG_COMPLEMENT[type(p)](p)
-    return logs - betaln(q.concentration1, q.concentration0)
+    return logs - log_beta(q.concentration1, q.concentration0)
 
 
 def _of_gumbel(p: Any, q: Any) -> Any:

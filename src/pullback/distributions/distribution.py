@@ -53,6 +53,7 @@ class Distribution(ABC):
         fields = [f for f in dataclasses.fields(self) if "constraint" in f.metadata]  # type: ignore[arg-type]
         for field in fields:
             value = as_value(getattr(self, field.name))
+            value = float(value) if isinstance(value, int) else value
             set_fields(self, {field.name: value})
             check_parameter(type(self).__name__, field.name, value, field.metadata["constraint"])
         if fields:
@@ -63,6 +64,19 @@ class Distribution(ABC):
         """The law; zeros among probabilities have infinite logarithms, which are no reason to warn."""
         with np.errstate(all="ignore"):
             return self.law()
+
+    def _law_beside(self, value: Any) -> Law:
+        """The law beside a value: if all parameters are Python numbers, they have its dtype (a function of a number
+        alone would be a float64, and so would a density of float32 values).
+        """
+        found = spec_of(value)
+        if found.weak is None and found.inexact and found.dtype != np.float64 and not self._has_arrays():
+            number = lambda p: np.asarray(p, found.dtype) if isinstance(p, float) else p  # noqa: E731
+            return map_leaves(number, self)._stated_law()  # type: ignore[no-any-return]
+        return self._stated_law()
+
+    def _has_arrays(self) -> bool:
+        return any(s.weak is None and s.inexact for s in map(spec_of, flatten(self)[0]))
 
     @property
     def batch_shape(self) -> Shape:
@@ -99,7 +113,8 @@ class Distribution(ABC):
 
     def log_prob(self, value: Any) -> Any:
         """The logarithm of the density, or of the probability, at a value; minus infinity outside the support."""
-        law = self._stated_law()
+        value = as_value(value)
+        law = self._law_beside(value)
         x = self._as_point(value, law)
         with np.errstate(all="ignore"):
             if law.support.outside is None:
@@ -135,7 +150,10 @@ class Distribution(ABC):
         law = self._stated_law()
         if law.draw is None:
             raise UnsupportedFunction(f"{type(self).__name__}.{method}: no sampler for this distribution.")
-        size = (*as_shape(shape, f"{type(self).__name__}.{method}"), *law.batch_shape)
+        what = f"{type(self).__name__}.{method}"
+        size = (*as_shape(shape, what), *law.batch_shape)
+        if min(size, default=0) < 0:
+            raise ShapeError(f"{what}: a shape has no negative numbers, got {shape}.")
         with np.errstate(all="ignore"):
             return law.draw(size, key_on_device(key, self._device(), method), self.dtype)
 
@@ -176,7 +194,8 @@ class Distribution(ABC):
 
     def cdf(self, value: Any) -> Any:
         """The probability of a draw that is not above the value."""
-        law = self._stated_law()
+        value = as_value(value)
+        law = self._law_beside(value)
         cdf, x = self._stated(law, "cdf"), self._as_point(value, law)
         with np.errstate(all="ignore"):
             # the ends of the support decide, wherever the value lies: not between integers too
@@ -188,8 +207,9 @@ class Distribution(ABC):
 
     def icdf(self, value: Any) -> Any:
         """The value that a draw does not exceed with this probability: the inverse of `cdf`."""
-        law = self._stated_law()
-        icdf, p = self._stated(law, "icdf"), as_value(value)
+        p = as_value(value)
+        law = self._law_beside(p)
+        icdf = self._stated(law, "icdf")
         with np.errstate(all="ignore"):
             outside = logical_or(p < 0, p > 1)
             return where(outside, math.nan, icdf(where(outside, 0.5, p)))
@@ -255,7 +275,7 @@ class Distribution(ABC):
 
     def _as_point(self, value: Any, law: Law) -> Any:
         """A value as floating-point numbers, of a shape that fits."""
-        x, name = as_value(value), type(self).__name__
+        x, name = value, type(self).__name__
         found = spec_of(x)
         if found.dtype.kind not in "biuf":
             raise ArgumentError(f"{name}: a value must be real, got {found}.")
@@ -277,6 +297,12 @@ def _replace_outside(outside: Any, x: Any, law: Law) -> Any:
     for _ in range(law.support.rank):
         outside = expand_dims(outside, axis=-1)
     return where(outside, astype(as_value(law.inside), spec_of(x).dtype), x)
+
+
+def check_distribution(what: str, x: Any) -> None:
+    """Refuse what is no distribution."""
+    if not isinstance(x, Distribution):
+        raise ArgumentError(f"{what}: wants a distribution, got {short_repr(x)}.")
 
 
 def sample_count(samples: Any, what: str) -> int:

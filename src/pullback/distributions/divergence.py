@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 
 from ..arrays.trees import flatten
+from ..arrays.value import Value
 from ..errors import ShapeError, UnsupportedFunction
-from ..ops.concrete import as_bare_array, is_concrete
-from ..ops.dispatch import shape
+from ..ops.concrete import as_bare_array, is_concrete, strip_derivatives
+from ..ops.dispatch import as_value, shape
 from ..ops.elementwise.pointwise import abs as magnitude
 from ..ops.elementwise.pointwise import cos, exp, log, logical_or, power, square, where
 from ..ops.linalg.linear_systems import triangular_solve
+from ..ops.random.draw_ops import held
 from ..ops.reduce.reductions import sum as total
 from ..ops.shape.arrange import diagonal
 from ..ops.shape.reshaping import broadcast_to
 from ..ops.special.bessel import i0e, i1e
-from ..ops.special.gamma import betaln, digamma, gammaln
 from .bijectors import sum_last
 from .continuous import (
     Beta,
@@ -39,9 +40,10 @@ from .continuous import (
     Weibull,
 )
 from .cross_entropy import divergence_by_moments
-from .discrete import Bernoulli, Binomial, Categorical, Geometric, NegativeBinomial, Poisson
-from .distribution import Distribution
+from .discrete import Bernoulli, Binomial, Categorical, Geometric, NegativeBinomial, Poisson, of_counts
+from .distribution import Distribution, check_distribution
 from .normal_vectors import LowRankMultivariateNormal, MultivariateNormal
+from .normalizers import digamma, log_beta, log_gamma
 from .ratios import times_log
 from .standard_forms import EULER
 from .vector_bijectors import solve_lower
@@ -80,6 +82,8 @@ def kl_divergence(p: Distribution, q: Distribution) -> Any:
     >>> float(D.kl_divergence(D.Normal(1.0, 1.0), D.Normal(0.0, 1.0)))
     0.5
     """
+    check_distribution("kl_divergence", p)
+    check_distribution("kl_divergence", q)
     try:
         np.broadcast_shapes(p.batch_shape, q.batch_shape)
     except ValueError:
@@ -135,7 +139,7 @@ def _cauchy(p: Any, q: Any) -> Any:
 
 def _of_gammas(a: Any, b: Any, c: Any, d: Any) -> Any:
     """Of shapes a and c, rates b and d."""
-    return (a - c) * digamma(a) - gammaln(a) + gammaln(c) + c * log(b / d) + a * (d - b) / b
+    return (a - c) * digamma(a) - log_gamma(a) + log_gamma(c) + c * log(b / d) + a * (d - b) / b
 
 
 @register_kl(Gamma, Gamma)
@@ -153,20 +157,20 @@ def _chi2(p: Any, q: Any) -> Any:
 def _beta(p: Any, q: Any) -> Any:
     a, b, c, d = p.concentration1, p.concentration0, q.concentration1, q.concentration0
     share = (a - c) * digamma(a) + (b - d) * digamma(b) - (a + b - c - d) * digamma(a + b)
-    return betaln(c, d) - betaln(a, b) + share
+    return log_beta(c, d) - log_beta(a, b) + share
 
 
 @register_kl(Gumbel, Gumbel)
 def _gumbel(p: Any, q: Any) -> Any:
     ratio, gap = p.scale / q.scale, (p.loc - q.loc) / q.scale
-    tail = exp(gammaln(1.0 + ratio) - gap)
+    tail = exp(log_gamma(1.0 + ratio) - gap)
     return -log(ratio) + EULER * (ratio - 1.0) + gap + tail - 1.0
 
 
 @register_kl(Weibull, Weibull)
 def _weibull(p: Any, q: Any) -> Any:
     k, m = p.concentration, q.concentration
-    moment = power(p.scale / q.scale, m) * exp(gammaln(m / k + 1.0))
+    moment = power(p.scale / q.scale, m) * exp(log_gamma(m / k + 1.0))
     return log(k / m) - m * log(p.scale / q.scale) + (m / k - 1.0) * EULER + moment - 1.0
 
 
@@ -197,13 +201,40 @@ def _of_event(p: Any, q: Any) -> Any:
 
 @register_kl(Binomial, Binomial)
 def _binomial(p: Any, q: Any) -> Any:
-    return where(p.total_count == q.total_count, p.total_count * _of_event(p.odds, q.odds), math.nan)
+    n, m, known = _hold_counts(p, q)
+    equal = n * _of_event(p.odds, q.odds)
+    if known is not None and np.all(known[0] == known[1]):
+        return equal
+    # of fewer trials: the closed form has no term for the ways, whose expectation is a sum over counts
+    few = math.nan if known is None or not np.any(known[0] < known[1]) else _sum_over_counts(p, q)
+    return where(n == m, equal, where(n > m, math.inf, few))
+
+
+def _sum_over_counts(p: Any, q: Any) -> Any:
+    batch = np.broadcast_shapes(p.batch_shape, q.batch_shape)
+    logs, others = (of_counts(p.total_count, d.log_prob, "kl_divergence", batch, p.probs) for d in (p, q))
+    never = logs == -math.inf
+    known = where(never, 0.0, logs)
+    return total(where(never, 0.0, exp(known) * (known - where(never, 0.0, others))), axis=0)
+
+
+def _hold_counts(p: Any, q: Any) -> tuple[Any, Any, Any]:
+    """Both total_counts, without a derivative, and both as arrays where their elements are known, else None."""
+    counts = [held("kl_divergence", as_value(d.total_count)) for d in (p, q)]
+    known = [strip_derivatives(count) for count in counts]
+    return *counts, None if any(isinstance(x, Value) for x in known) else [as_bare_array(x, "") for x in known]
 
 
 @register_kl(NegativeBinomial, NegativeBinomial)
 def _negative_binomial(p: Any, q: Any) -> Any:
-    found = p.total_count * _of_event(p.odds, q.odds) / (1.0 - p.probs)
-    return where(p.total_count == q.total_count, found, math.nan)
+    n, m, known = _hold_counts(p, q)
+    if known is not None and not np.all(known[0] == known[1]):
+        raise UnsupportedFunction(
+            "kl_divergence: no closed form for NegativeBinomial distributions whose total_count differs.\n"
+            "  Estimate it: x = p.sample((n,), key=key), then pb.mean(p.log_prob(x) - q.log_prob(x), axis=0)."
+        )
+    found = n * _of_event(p.odds, q.odds) / (1.0 - p.probs)
+    return where(n == m, found, math.nan)  # traced counts may differ
 
 
 @register_kl(Geometric, Geometric)

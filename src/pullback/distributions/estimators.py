@@ -19,7 +19,7 @@ from ..ops.shape.reshaping import astype, broadcast_to
 from ..transforms.vectorize import vmap
 from .constraints import positive
 from .discrete import Bernoulli
-from .distribution import Distribution, check_parameter, sample_count
+from .distribution import Distribution, check_distribution, check_parameter, sample_count
 from .vectors import OneHotCategorical
 
 
@@ -44,6 +44,7 @@ def score_function(
     >>> bool(abs(pb.grad(mean)(0.3) - 3.0) < 0.1)
     True
     """
+    check_distribution("score_function", distribution)
     count = sample_count(samples, "score_function")
     x = distribution.detach().sample((count,), key=key)
     values = vmap(f)(x)
@@ -76,6 +77,7 @@ def straight_through(distribution: Distribution, shape: Any = (), *, key: Any) -
     >>> float(pb.grad(lambda p: 2.0 * D.straight_through(D.Bernoulli(p), key=pb.random.key(0)))(0.3))
     2.0
     """
+    check_distribution("straight_through", distribution)
     x = distribution.detach().sample(shape, key=key)
     center = broadcast_to(distribution.mean, spec_of(x).shape)
     return x + (center - stop_gradient(center))

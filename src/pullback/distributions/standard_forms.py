@@ -35,12 +35,12 @@ from ..ops.special.bessel import i0e, i1e
 from ..ops.special.circular import von_mises_cdf, von_mises_quantile
 from ..ops.special.entropy import logit
 from ..ops.special.error_functions import erfinv, ndtr, ndtri
-from ..ops.special.gamma import digamma, gammaln
+from ..ops.special.gamma import gammaln
 from ..ops.special.incomplete_beta import betainc, betaincinv
 from ..ops.special.incomplete_gamma import gammainc, gammaincc, gammainccinv, gammaincinv
 from . import constraints
 from .law import Law, batch_of
-from .normalizers import log_beta, log_gamma
+from .normalizers import digamma, entropy_part, log_beta, log_gamma
 from .ratios import expm1_ratio, log1p_ratio, times_log, times_log1p
 
 EULER = float(np.euler_gamma)
@@ -210,7 +210,7 @@ def gamma(a: Any) -> Law:
         mean=lambda: a,
         variance=lambda: a,
         mode=lambda: maximum(a - 1.0, 0.0),
-        entropy=lambda: a + log_gamma(a) + (1.0 - a) * digamma(a),
+        entropy=lambda: entropy_part(a, 1.0),
         cdf=lambda x: gammainc(a, x),
         icdf=lambda p: gammaincinv(a, p),
     )
@@ -226,7 +226,7 @@ def inverse_gamma(a: Any) -> Law:
         mean=lambda: where(a > 1.0, 1.0 / where(a > 1.0, a - 1.0, 1.0), math.inf),
         variance=lambda: where(a > 2.0, 1.0 / (square(a - 1.0) * where(a > 2.0, a - 2.0, 1.0)), math.inf),
         mode=lambda: 1.0 / (a + 1.0),
-        entropy=lambda: a + log_gamma(a) - (1.0 + a) * digamma(a),
+        entropy=lambda: entropy_part(a, -1.0),
         cdf=lambda x: gammaincc(a, 1.0 / x),
         icdf=lambda p: 1.0 / gammainccinv(a, p),
     )
@@ -250,9 +250,7 @@ def beta(a: Any, b: Any) -> Law:
         mean=lambda: a / total,
         variance=lambda: a / total * (b / total) / (total + 1.0),
         mode=mode,
-        entropy=lambda: (
-            log_beta(a, b) - (a - 1.0) * digamma(a) - (b - 1.0) * digamma(b) + (total - 2.0) * digamma(total)
-        ),
+        entropy=lambda: entropy_part(a, 1.0) + entropy_part(b, 1.0) - entropy_part(total, 2.0),
         cdf=lambda x: betainc(a, b, x),
         icdf=lambda p: betaincinv(a, b, p),
     )
@@ -276,11 +274,15 @@ def fisher(m: Any, n: Any) -> Law:
         return where(n > 4.0, found, where(n > 2.0, math.inf, math.nan))
 
     def entropy() -> Any:
-        halves = (1.0 - a) * digamma(a) - (1.0 + b) * digamma(b) + (a + b) * digamma(a + b)
-        return log_beta(a, b) + log(b / a) + halves
+        return log(b / a) + entropy_part(a, 1.0) + entropy_part(b, -1.0) - entropy_part(a + b, 0.0)
 
     def log_density(x: Any) -> Any:
-        return a * log(as_value(m / n)) + times_log(a - 1.0, x) - (a + b) * log1p(m / n * x) - log_beta(a, b)
+        # y^a (1 - y)^b / (x B(a, b)): from t = 1 on by 1 / t, since log t^a cancels most of log (1 + t)^a for large a
+        t = m / n * x
+        high = t > 1.0
+        below = a * log(as_value(m / n)) + times_log(a - 1.0, where(high, 1.0, x)) - a * log1p(where(high, 0.0, t))
+        above = -a * log1p(1.0 / where(high, t, 1.0)) - log(where(high, x, 1.0))
+        return where(high, above, below) - b * log1p(t) - log_beta(a, b)
 
     return Law(
         support=constraints.nonnegative,

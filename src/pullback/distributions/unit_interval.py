@@ -9,12 +9,12 @@ from ..ops.dispatch import shape
 from ..ops.elementwise.pointwise import abs as magnitude
 from ..ops.elementwise.pointwise import exp, expm1, log, log1p, minimum, power, square, where
 from ..ops.random import samplers
-from ..ops.special.gamma import betaln, digamma
 from ..ops.value_objects import set_fields, value_object
 from . import odds
 from .constraints import positive, unit_interval
 from .distribution import Distribution, parameter, ranked
 from .law import Law, batch_of
+from .normalizers import digamma, log_beta
 from .ratios import expm1_ratio, log1p_ratio, polynomial, split, times_log, times_log1p
 from .standard_forms import EULER
 
@@ -25,7 +25,7 @@ class Kumaraswamy(Distribution):
     """Like the beta distribution, with a distribution function in closed form: 1 - (1 - x^a)^b for concentrations a, b.
 
     >>> import pullback as pb
-    >>> float(pb.distributions.Kumaraswamy(1.0, 3.0).mean)
+    >>> round(float(pb.distributions.Kumaraswamy(1.0, 3.0).mean), 12)
     0.25
     """
 
@@ -35,8 +35,15 @@ class Kumaraswamy(Distribution):
     def law(self) -> Law:
         a, b = self.concentration1, self.concentration0
 
+        def times_log_tail(weight: Any, x: Any) -> Any:
+            """weight log(1 - x^a), by 1 - e^(a log x) where x^a may round to 1."""
+            q = power(x, a)
+            high = q > 0.5
+            above = times_log(weight, -expm1(a * log(where(high, x, 0.5))))
+            return where(high, above, times_log1p(weight, -where(high, 0.0, q)))
+
         def moment(order: float) -> Any:
-            return b * exp(betaln(1.0 + order / a, b))
+            return b * exp(log_beta(1.0 + order / a, b))
 
         def quantile(p: Any) -> Any:
             # x^a = 1 - (1 - p)^(1 / b)
@@ -51,14 +58,14 @@ class Kumaraswamy(Distribution):
 
         return Law(
             support=unit_interval,
-            log_density=lambda x: log(a) + log(b) + times_log(a - 1.0, x) + times_log1p(b - 1.0, -power(x, a)),
+            log_density=lambda x: log(a) + log(b) + times_log(a - 1.0, x) + times_log_tail(b - 1.0, x),
             draw=lambda size, key, dtype: quantile(samplers.uniform(size=size, key=key, dtype=dtype)),
             batch_shape=batch_of(a, b),
             mean=lambda: moment(1.0),
             variance=lambda: moment(2.0) - square(moment(1.0)),
             mode=mode,
             entropy=lambda: 1.0 - 1.0 / b + (1.0 - 1.0 / a) * (digamma(b + 1.0) + EULER) - log(a) - log(b),
-            cdf=lambda x: -expm1(times_log1p(b, -power(x, a))),
+            cdf=lambda x: -expm1(times_log_tail(b, x)),
             icdf=quantile,
         )
 

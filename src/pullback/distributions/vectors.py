@@ -19,13 +19,13 @@ from ..ops.reduce.reductions import argmax
 from ..ops.reduce.reductions import sum as total
 from ..ops.shape.arrange import stack
 from ..ops.shape.reshaping import astype, broadcast_to, expand_dims
-from ..ops.special.gamma import digamma, gammaln
+from ..ops.special.gamma import gammaln
 from ..ops.value_objects import set_fields, value_object
 from . import constraints, odds
 from .discrete import Binomial, count_of, draw_classes, of_counts
 from .distribution import Distribution, check_parameter, ranked
 from .law import Law, beside
-from .normalizers import log_gamma
+from .normalizers import entropy_part, log_gamma
 from .ratios import times_log
 
 
@@ -190,8 +190,7 @@ class Dirichlet(Distribution):
             return where(total(where(a > 1.0, 0.0, 1.0), axis=-1, keepdims=True) > 0, math.nan, (a - 1.0) / least)
 
         def entropy() -> Any:
-            spare = total((a - 1.0) * digamma(a), axis=-1)
-            return log_normalizer(a) + (whole() - count) * digamma(whole()) - spare
+            return total(entropy_part(a, 1.0), axis=-1) - entropy_part(whole(), float(count))
 
         return Law(
             support=constraints.simplex,

@@ -24,13 +24,8 @@ from ..ops.value_objects import set_fields, static, value_object
 from .bijectors import Bijector, Chain, sum_last
 from .constraints import Constraint, stack_of
 from .discrete import Categorical
-from .distribution import Distribution
+from .distribution import Distribution, check_distribution
 from .law import Law
-
-
-def _check_distribution(what: str, x: Any) -> None:
-    if not isinstance(x, Distribution):
-        raise ArgumentError(f"{what}: wants a distribution, got {x!r}.")
 
 
 @final
@@ -48,7 +43,7 @@ class Independent(Distribution):
     reinterpreted: int = static(1)
 
     def __post_init__(self) -> None:
-        _check_distribution("Independent", self.base)
+        check_distribution("Independent", self.base)
         if not 0 <= self.reinterpreted <= len(self.base.batch_shape):
             raise ShapeError(
                 f"Independent: batches of shape {self.base.batch_shape} have no {self.reinterpreted} axes to take in."
@@ -103,7 +98,7 @@ class Mixture(Distribution):
     components: Any
 
     def __post_init__(self) -> None:
-        _check_distribution("Mixture", self.components)
+        check_distribution("Mixture", self.components)
         if not isinstance(self.weights, Categorical):
             raise ArgumentError(f"Mixture: weights must be a Categorical, got {type(self.weights).__name__}.")
         count, batch = shape(self.weights.odds.value)[-1], self.components.batch_shape
@@ -200,7 +195,7 @@ class TransformedDistribution(Distribution):
     bijector: Any
 
     def __post_init__(self) -> None:
-        _check_distribution("TransformedDistribution", self.base)
+        check_distribution("TransformedDistribution", self.base)
         if not isinstance(self.bijector, Bijector):
             set_fields(self, {"bijector": Chain(self.bijector)})
         if self.bijector.rank > len(self.base.batch_shape) + len(self.base.event_shape):
@@ -307,7 +302,7 @@ class CumulativeDistribution(Bijector):
     distribution: Any
 
     def __post_init__(self) -> None:
-        _check_distribution("CumulativeDistribution", self.distribution)
+        check_distribution("CumulativeDistribution", self.distribution)
 
     def forward(self, x: Any) -> Any:
         return self.distribution.cdf(x)

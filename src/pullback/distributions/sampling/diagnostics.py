@@ -30,15 +30,16 @@ def split_rhat(draws: Any) -> Any:
     (True, True)
     """
     x = _split_halves(draws, "split_rhat")
-    within, between = x.var(axis=1, ddof=1).mean(axis=0), x.mean(axis=1).var(axis=0, ddof=1)
     count = x.shape[1]
     with np.errstate(all="ignore"):
+        within, between = x.var(axis=1, ddof=1).mean(axis=0), x.mean(axis=1).var(axis=0, ddof=1)
         return np.sqrt(((count - 1) / count * within + between) / within)
 
 
 def effective_sample_size(draws: Any) -> Any:
     """How many independent draws would tell the mean as well, for draws with axes (chains, draws, ...): by the
-    autocorrelations of split chains, summed in pairs as long as these are positive and fall (Geyer).
+    autocorrelations of split chains, summed in pairs as long as these are positive and fall (Geyer). NaN where no draw
+    differs from another, or one is not finite.
 
     >>> import pullback as pb
     >>> x = pb.random.normal(size=(4, 500), key=pb.random.key(0))
@@ -46,6 +47,11 @@ def effective_sample_size(draws: Any) -> Any:
     True
     """
     x = _split_halves(draws, "effective_sample_size")
+    with np.errstate(all="ignore"):
+        return _count_effective(x)
+
+
+def _count_effective(x: Any) -> Any:
     chains, count = x.shape[:2]
     centered = x - x.mean(axis=1, keepdims=True)
     size = 1 << (2 * count - 1).bit_length()
@@ -53,9 +59,9 @@ def effective_sample_size(draws: Any) -> Any:
     covariance = np.fft.irfft(spectrum, size, axis=1)[:, :count].mean(axis=0) / count
     within = covariance[0] * count / (count - 1)
     pooled = within * (count - 1) / count + (x.mean(axis=1).var(axis=0, ddof=1) if chains > 1 else 0.0)
-    with np.errstate(all="ignore"):
-        correlation = 1.0 - (within - covariance * count / (count - 1)) / pooled
-        return np.minimum(chains * count / _sum_correlations(correlation), chains * count * np.log10(chains * count))
+    correlation = 1.0 - (within - covariance * count / (count - 1)) / pooled
+    found = np.minimum(chains * count / _sum_correlations(correlation), chains * count * np.log10(chains * count))
+    return np.where((pooled > 0) & (pooled < np.inf), found, np.nan)[()]  # draws that never move tell nothing
 
 
 def _sum_correlations(correlation: Any) -> Any:

@@ -15,12 +15,13 @@ from ...arrays.spec import spec_of
 from ...arrays.trees import map_tree
 from ...compile.jit import jit
 from ...compile.threads import get_num_threads
-from ...errors import ArgumentError
+from ...errors import ArgumentError, DtypeError, ShapeError
 from ...ops.axes import as_integer
 from ...ops.concrete import is_concrete
 from ...ops.dispatch import as_value
 from ...ops.elementwise.pointwise import exp, isfinite, logical_and, where
 from ...ops.placement import move
+from ...ops.random.draw_ops import held
 from ...ops.random.keys import fold_in, key_on_device, split
 from ...ops.random.samplers import normal
 from ...ops.reduce.reductions import all as all_of
@@ -90,15 +91,21 @@ def compile_chain(
     >>> run(pb.random.key(0), np.zeros(2)).positions.shape
     (50, 2)
     """
-    slope: Slope = value_and_grad(log_density)
+    slope = _slope_of(log_density)
     kernel = NUTS() if kernel is None else kernel
     if not callable(getattr(kernel, "move", None)) or not 0.0 < target < 1.0:
         raise ArgumentError(
             f"compile_chain: wants a kernel (NUTS, HMC) and a target between 0 and 1, got {kernel!r} and {target}."
         )
+    draws, warmup = as_integer(draws, "compile_chain: draws"), as_integer(warmup, "compile_chain: warmup")
+    if draws < 1 or warmup < 0:
+        raise ArgumentError(f"compile_chain: wants draws, got {draws} after {warmup} of warmup.")
     plan = plan_windows(warmup)
 
     def run(key: Any, position: Any) -> Run:
+        found = spec_of(position)
+        if len(found.shape) != 1 or found.dtype.kind != "f":
+            raise ArgumentError(f"compile_chain: wants a start vector of floating-point numbers, got {found}.")
         key = key_on_device(key, spec_of(position).device, "compile_chain")
         place = Place(position, *slope(position))
         metric = start_metric(position, dense)
@@ -128,6 +135,18 @@ def compile_chain(
         return Run(positions, acceptance, diverged, slopes, step, metric.inverse_mass)
 
     return jit(run)
+
+
+def _slope_of(log_density: Callable[[Any], Any]) -> Slope:
+    """A log-density and its slope at a position; draws that depend on it have no derivative."""
+
+    def slope(position: Any) -> tuple[Any, Any]:
+        value, found = value_and_grad(log_density)(position)
+        if spec_of(value).shape:
+            raise ShapeError(f"mcmc: the log-density must return a number, got shape {spec_of(value).shape}.")
+        return held("mcmc", value), found
+
+    return slope
 
 
 def _end_window(average: DualAverage, moments: Moments, metric: Metric) -> tuple[DualAverage, Moments, Metric]:
@@ -183,8 +202,8 @@ def mcmc(
     >>> found.draws.shape, bool(abs(found.draws.mean() - 3.0) < 0.2)
     ((2, 500), True)
     """
-    if as_integer(chains, "mcmc: chains") < 1 or as_integer(draws, "mcmc: draws") < 1 or warmup < 0:
-        raise ArgumentError(f"mcmc: wants chains and draws, got {chains} chains of {draws} draws after {warmup}.")
+    if as_integer(chains, "mcmc: chains") < 1:
+        raise ArgumentError(f"mcmc: wants one chain or more, got {chains} chains.")
     bounded = isinstance(log_density, Unconstrained)
     point = log_density.unconstrain(initial) if isinstance(log_density, Unconstrained) else initial
     vector, unravel = ravel_pytree(map_tree(_as_real, point))
@@ -202,14 +221,17 @@ def mcmc(
 
 
 def _as_real(x: Any) -> Any:
-    x = as_value(x)
-    return x if spec_of(x).dtype.kind == "f" else astype(x, "float64")
+    x = held("mcmc", as_value(x))
+    kind = spec_of(x).dtype.kind
+    if kind not in "biuf":
+        raise DtypeError(f"mcmc: the initial point must be real, got {spec_of(x)}.")
+    return x if kind == "f" else astype(x, "float64")
 
 
 def _check_start(log_density: Callable[[Any], Any], start: Any) -> None:
     """Refuse a start that no chain can leave."""
     with np.errstate(all="ignore"):
-        value, slope = value_and_grad(log_density)(start)
+        value, slope = _slope_of(log_density)(start)
     if not (is_concrete(value) and is_concrete(slope)):
         return
     wrong = "log-density" if not np.isfinite(float(value)) else "slope"

@@ -247,7 +247,7 @@ def _softplus_value(xp: Any, x: Any) -> Any:
     {"x": lambda x: sigmoid(x)},
     value=_softplus_value,
     dtype="inexact",
-    kernel=lambda k, x: k.logaddexp(x, k.constant(0)),
+    kernel=lambda k, x: k.add(k.maximum(x, k.constant(0)), k.log1p(k.exp(k.negative(k.abs(x))))),
     autocast="high",
 )
 def softplus(x: Any, /) -> Any:

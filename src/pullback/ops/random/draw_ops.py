@@ -238,17 +238,26 @@ range_draw = general(
 )
 
 
+#: What functions of distributions have no derivative by, and what to do.
+_MISSING = {
+    "measure_valued": "it has first derivatives by the parameters of the distribution, and a second is asked for.\n"
+    "  pb.distributions.score_function has derivatives of every order.",
+    "mcmc": "draws are accepted or refused by chance, so they jump as what the density depends on moves: the "
+    "derivative of a mean over them is not that of the expectation.\n  Hold it constant (pb.stop_gradient); for "
+    "derivatives use pb.distributions.elbo or laplace_approximation, or weigh fixed draws by a ratio of densities.",
+    "kl_divergence": "the closed form for counts is that of equal total_counts, and has no derivative by them.\n"
+    "  Pass pb.stop_gradient(total_count), or differentiate by the probabilities alone.",
+}
+
+
 def refuse_derivatives(*parameters: Any, what: str) -> None:
     """Raise where a parameter of a draw that is constant carries a derivative: the draw has none, while its mean does.
     `what` is a sampler of `pb.random`, or a method of a distribution ("Normal.sample").
     """
     if not any(isinstance(p, Value) and p.is_tracked for p in parameters):
         return
-    if what == "measure_valued":
-        raise GraphError(
-            "measure_valued: it has first derivatives by the parameters of the distribution, and a second is asked "
-            "for.\n  pb.distributions.score_function has derivatives of every order."
-        )
+    if what in _MISSING:
+        raise GraphError(f"{what}: {_MISSING[what]}")
     if "." in what:
         raise GraphError(
             f"distributions.{what}: a drawn value is a constant, and the derivative that a parameter carries would be "

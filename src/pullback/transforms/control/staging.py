@@ -57,7 +57,7 @@ def is_staging() -> bool:
 
 def _is_any_tracked(values: Sequence[Any]) -> bool:
     """Whether a backward pass may follow an op on these values."""
-    return any(type(layer) is Tensor and layer.node is not None for x in values for layer in _layers(x))
+    return any(type(layer) is Tensor and layer.is_tracked for x in values for layer in _layers(x))
 
 
 def as_called(f: Callable[..., Any], now: Modes | None = None) -> Callable[..., Any]:
