@@ -45,8 +45,10 @@ if TYPE_CHECKING:
 #: What to do where Python needs a number that is known only when the program runs.
 _ADVICE = {
     "bool()": "Choose by pb.where(condition, x, y) or pb.cond, loop by pb.while_loop",
-    "int()": "Sizes and counts must be known beforehand: take them from x.shape, index with pb.take",
-    "index()": "Sizes and counts must be known beforehand: take them from x.shape, index with pb.take",
+    "int()": "An index needs no int(): write x[i] for x[int(i)]. Sizes and counts must be known beforehand: take them "
+    "from x.shape",
+    "index()": "A list cannot be indexed by it: write pb.take(values, i), or pb.switch(i, functions) for functions. "
+    "Sizes and counts must be known beforehand: take them from x.shape",
 }
 
 #: Forms of ops whose indices, or number of a branch, may be out of range when the program runs.
