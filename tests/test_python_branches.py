@@ -444,6 +444,19 @@ def test_an_exception_on_one_way_is_named_with_its_branch():
         f(np.ones(3))
 
 
+@pytest.mark.parametrize("f", [lambda n: 1.0 if n in {0, 2} else 5.0, lambda n: {0: 5.0, 2: 1.0}.get(n, 7.0)])
+def test_sets_and_dicts_of_numbers_do_not_look_up_what_is_no_number_yet(f):
+    """They found nothing, silently, and chose the other way."""
+    n, batch = np.int64(2), np.array([2, 1])
+    for run in (pb.jit(f), lambda n: pb.jit(pb.grad(lambda x: f(x) * x))(n * 1.0), lambda n: pb.vmap(f)(batch)):
+        with pytest.raises(ConversionError, match="Sets and dicts look up by hash"):
+            run(n)
+    close(pb.jit(lambda n: 1.0 if any(n == v for v in (0, 2)) else 5.0)(n), f(n))
+    close(pb.vmap(lambda n: pb.where(pb.isin(n, np.array([0, 2])), 1.0, 5.0))(batch), [1, 5])
+    seen = pb.jit(lambda x: len({x, x}) * x)(np.ones(2))  # arrays are told apart by what they are
+    close(seen, [1, 1])
+
+
 def test_an_index_that_is_no_number_yet_is_refused_with_what_works():
     values = [1.0, 4.0, 9.0]
     with pytest.raises(ConversionError, match=r"write pb.take\(values, i\)"):
