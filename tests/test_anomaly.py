@@ -83,6 +83,17 @@ def test_forward_mode_names_op_and_line(f):
         pb.jvp(f, (X + 1.0,), (np.ones(3),))
 
 
+def test_taylor_mode_and_linearized_functions_are_checked_too():
+    raises(["the rule of sqrt returned inf", where(loss, 1)], lambda: pb.jet(loss, (X,), ([np.ones(3), None],)))
+    push = pb.linearize(loss, X + 1.0)[1]
+    with pb.detect_anomaly():
+        push(np.ones(3))
+        pb.jet(loss, (X + 1.0,), ([np.ones(3), None],))
+    with np.errstate(all="ignore"):
+        push = pb.linearize(loss, X)[1]
+    raises(["linearize returned inf", "push(np.ones(3))"], lambda: push(np.ones(3)))
+
+
 def test_only_nan():
     with pb.detect_anomaly(nan_only=True), np.errstate(all="ignore"):
         assert pb.jvp(loss, (X,), (np.ones(3),))[1] == np.inf

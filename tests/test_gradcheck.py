@@ -229,3 +229,12 @@ def test_a_direction_is_one_comparison_and_sees_complex_numbers():
 def test_points_that_there_are_none_of(points):
     with pytest.raises(errors.ArgumentError, match="points is 2, 4 or 6"):
         pb.gradcheck(pb.sin, X, points=points)
+
+
+def test_a_step_out_of_the_domain_is_named():
+    root = lambda x: pb.sum(pb.sqrt(x))  # noqa: E731
+    with np.errstate(invalid="ignore"):
+        found = pb.gradcheck(root, np.array([1e-3]), points=6)
+    assert not found
+    assert "give a smaller eps" in str(found)
+    assert pb.gradcheck(root, np.array([1e-3]), points=6, eps=1e-4, rtol=1e-5)

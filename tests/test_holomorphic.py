@@ -88,6 +88,14 @@ def test_what_is_not_holomorphic_is_refused(f):
         pb.vmap(pb.grad(f, holomorphic=True))(Z)
 
 
+def test_a_conjugate_beside_a_large_result_is_refused():
+    """What is wrong in one element is no rounding of the largest one."""
+    with pytest.raises(DtypeError, match="not holomorphic"):
+        pb.jacobian(lambda z: pb.stack([1e9 * z[0], pb.conj(z[1])]), holomorphic=True)(Z)
+    found = pb.jacobian(lambda z: pb.stack([1e9 * z[0], z[1], 1e-9 * (z[2] + 1e6) ** 2]), holomorphic=True)(Z)
+    np.testing.assert_allclose(np.diag(found), [1e9, 1, 2e-9 * (Z[2] + 1e6)], rtol=1e-13)
+
+
 def test_real_arguments_and_results_are_refused():
     for derivative in (pb.grad, pb.jacobian, pb.jacfwd, pb.jacrev, pb.hessian):
         with pytest.raises(DtypeError, match="wants complex arguments, got float64"):

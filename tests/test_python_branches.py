@@ -341,6 +341,98 @@ def test_what_cannot_be_followed_is_refused(f, error, words):
     close(pb.jit(lambda x: x + 1)(np.ones(2)), [2, 2])  # nothing is left behind
 
 
+class Printed:
+    def __init__(self, value):
+        self.value = value
+
+    def __repr__(self):
+        return "printed"
+
+
+@pytest.mark.parametrize("make", [lambda k: np.eye(1, 5000, k), lambda k: pb.asarray(np.eye(1, 5000, k)), Printed])
+def test_what_paths_leave_behind_is_not_compared_by_how_it_is_printed(make):
+    holder = Outside()
+    one, other = make(2000), make(3000)
+    assert repr(one) == repr(other)
+
+    def f(x):
+        holder.value = one if x > 0 else other
+        return x
+
+    with pytest.raises(GraphError, match="'value'"):
+        pb.jit(f)(1.0)
+    assert holder.value == 1
+
+
+def test_equal_things_that_each_path_makes_anew_may_be_left_behind():
+    holder = Outside()
+
+    def f(x):
+        y = x * 2 if x > 0 else x
+        holder.value = {"sizes": [np.arange(3), (2, "a")], "kind": {1, 2}}
+        return y
+
+    close(pb.jit(f)(-1.0), -1)
+    assert holder.value["kind"] == {1, 2}
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda x: pb.scan(lambda c, t: (flag_if(t), t), 0.0, x)[0],
+        lambda x: pb.cond(x[0] > 5, lambda: flag_if(x[1]), lambda: x[0]),
+        lambda x: pb.vmap(pb.jit(flag_if))(x),
+        lambda x: pb.while_loop(lambda c: c < 2, lambda c: flag_if(c) + 1, x[0]),
+    ],
+)
+def test_what_a_step_of_a_loop_sets_on_one_way_is_refused(run):
+    """The step is traced both ways, and set what it sets on the way that no element takes."""
+    with pytest.raises(GraphError, match=r"two ways of a Python branch on a traced value: 'Outside.flag'"):
+        pb.jit(run)(np.array([-1.0, -2.0]))
+    assert not hasattr(Outside, "flag")
+
+
+def flag_if(t):
+    if t > 0:
+        Outside.flag = True
+    return t
+
+
+def test_an_item_that_only_one_way_begins_is_refused_by_its_name():
+    seen = {}
+
+    def f(x):
+        if x > 0:
+            seen["last"] = x * 2
+        return x
+
+    with pytest.raises(GraphError, match="'last'"):
+        pb.jit(f)(1.0)
+    assert seen == {}
+
+
+def test_elements_of_a_new_array_are_updated_inside_of_a_compiled_gradient():
+    def f(x):
+        y = pb.zeros(3)
+        y[1:] += x[:2]
+        for i in range(3):
+            if x[i] > 0:
+                y[i] += x[i] ** 2
+            else:
+                y[i] -= x[i]
+        return pb.sum(y * x)
+
+    def by_hand(x):
+        y = np.array([0, x[0], x[1]]) + np.where(x > 0, x**2, -x)
+        return y @ x
+
+    x = np.array([0.5, -2.0, 3.0])
+    wanted = slope_by_differences(by_hand, x)
+    np.testing.assert_allclose(pb.jit(pb.grad(f))(x), wanted, rtol=1e-8)
+    np.testing.assert_allclose(pb.jit(lambda x: pb.jvp(f, (x,), (x,))[1])(x), wanted @ x, rtol=1e-8)
+    close(pb.jit(pb.vmap(pb.jit(f)))(np.stack([x, -x])), [by_hand(x), by_hand(-x)])
+
+
 def test_an_exception_on_one_way_is_named_with_its_branch():
     @pb.jit
     def f(x):
@@ -350,6 +442,31 @@ def test_an_exception_on_one_way_is_named_with_its_branch():
 
     with pytest.raises(ConversionError, match=r"raises ValueError: x must be positive\n  where this is False: .*all"):
         f(np.ones(3))
+
+
+@pytest.mark.parametrize("f", [lambda n: 1.0 if n in {0, 2} else 5.0, lambda n: {0: 5.0, 2: 1.0}.get(n, 7.0)])
+def test_sets_and_dicts_of_numbers_do_not_look_up_what_is_no_number_yet(f):
+    """They found nothing, silently, and chose the other way."""
+    n, batch = np.int64(2), np.array([2, 1])
+    for run in (pb.jit(f), lambda n: pb.jit(pb.grad(lambda x: f(x) * x))(n * 1.0), lambda n: pb.vmap(f)(batch)):
+        with pytest.raises(ConversionError, match="Sets and dicts look up by hash"):
+            run(n)
+    close(pb.jit(lambda n: 1.0 if any(n == v for v in (0, 2)) else 5.0)(n), f(n))
+    close(pb.vmap(lambda n: pb.where(pb.isin(n, np.array([0, 2])), 1.0, 5.0))(batch), [1, 5])
+    seen = pb.jit(lambda x: len({x, x}) * x)(np.ones(2))  # arrays are told apart by what they are
+    close(seen, [1, 1])
+
+
+def test_an_index_that_is_no_number_yet_is_refused_with_what_works():
+    values = [1.0, 4.0, 9.0]
+    with pytest.raises(ConversionError, match=r"write pb.take\(values, i\)"):
+        pb.jit(lambda i: values[i])(1)
+    with pytest.raises(ConversionError, match=r"write pb.take\(array, i\)"):
+        pb.jit(lambda i: np.array(values)[i])(1)
+    close(pb.jit(lambda i: pb.take(values, i))(1), 4)
+    with pytest.raises(ConversionError, match=r"write x\[i\] for x\[int\(i\)\]"):
+        pb.jit(lambda x: x[int(pb.argmax(x))])(np.array(values))
+    close(pb.jit(lambda x: x[pb.argmax(x)])(np.array(values)), 9)
 
 
 def rewritten(error):

@@ -115,6 +115,28 @@ def test_estimates_of_functions_have_derivatives_and_batches():
     np.testing.assert_allclose(each, one, rtol=1e-12)
 
 
+@pytest.mark.parametrize("steps", [3, 8])
+def test_few_different_eigenvalues_exhaust_the_space_and_leave_derivatives(steps):
+    """A matrix of low rank and a diagonal has three eigenvalues, so that more than three steps find nothing more."""
+    low = BASIS[:, :2] @ np.diag([3.0, 8.0]) @ BASIS[:, :2].T
+
+    def estimate(p, f=pb.log):
+        return curvature.function_trace(f, lambda v: p[0] * v + p[1] * (low @ v), np.zeros(N), KEY, steps, 3).value
+
+    p, h, large = np.array([0.4, 1.5]), 1e-5, np.array([3.0, 8.0])
+    # what the random vectors hold of both directions, by two moments
+    moments = [estimate(np.array([0.0, 1.0]), lambda x, k=k: x**k) for k in (1, 2)]
+    shares = np.linalg.solve([large, large**2], moments)
+
+    def exact(p):
+        return N * np.log(p[0]) + shares @ np.log((p[0] + p[1] * large) / p[0])
+
+    np.testing.assert_allclose(estimate(p), exact(p), rtol=1e-10)
+    slope = [(exact(p + h * e) - exact(p - h * e)) / (2 * h) for e in np.eye(2)]
+    np.testing.assert_allclose(pb.grad(estimate)(p), slope, rtol=1e-7)
+    np.testing.assert_allclose(pb.grad(lambda p: estimate(1e-12 * p))(p), slope, rtol=1e-7)
+
+
 def test_what_makes_no_sense_is_refused():
     for call in (
         lambda: curvature.hutch_plus_plus(product, np.zeros(N), KEY, 2),

@@ -142,8 +142,8 @@ class Instrument:
     def batched(self, value: Any) -> None:
         """An op was computed for a batch of elements, with this result (a `Batched`)."""
 
-    def pushed(self, op: Any, tangents: Sequence[Any]) -> None:
-        """The forward rule of an op returned these tangents."""
+    def pushed(self, name: str, tangents: Sequence[Any]) -> None:
+        """The forward rule of an op of that name returned these tangents, or Taylor coefficients."""
 
     def rebinds(self, tensor: Any) -> None:
         """A variable is about to be rebound."""

@@ -19,6 +19,7 @@ _LIKE = (
     "A NumPy array cannot hold a derivative. To write tensors into an array, make it with np.zeros(n, like=x) or "
     "np.zeros_like(x) in place of np.zeros(n)."
 )
+_TAKE = "A NumPy array cannot be indexed by it: write pb.take(array, i), or make the array a tensor."
 _NUMPY = "For mathematics, call NumPy's function or pullback's (np.sin, pb.sin) in place of math's."
 _CUSTOM = "wrap the function with pb.custom_op"
 _DRAW = (
@@ -104,6 +105,8 @@ def advise_on_conversion(frame: FrameType | None, *, is_array: bool = False) -> 
         return _format_lines(_advise_on_library(outside, _outermost_library_frame(frame)))
     if _is_item_assignment(outside):
         return _format_lines(_LIKE)
+    if _is_at(outside, "BINARY_SUBSCR"):
+        return _format_lines(_TAKE)
     text, function = _called_function(outside)
     module = str(getattr(function, "__module__", None) or "")
     owner = type(_look_up(text.partition(".")[0], outside))
@@ -162,7 +165,11 @@ def _outermost_library_frame(frame: FrameType) -> FrameType:
 
 def _is_item_assignment(frame: FrameType) -> bool:
     """Whether a frame is at `x[i] = v`."""
-    return frame.f_lasti >= 0 and frame.f_code.co_code[frame.f_lasti] == opmap["STORE_SUBSCR"]
+    return _is_at(frame, "STORE_SUBSCR")
+
+
+def _is_at(frame: FrameType, instruction: str) -> bool:
+    return frame.f_lasti >= 0 and frame.f_code.co_code[frame.f_lasti] == opmap.get(instruction)
 
 
 def _called_function(frame: FrameType) -> tuple[str, Any]:

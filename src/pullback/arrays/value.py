@@ -9,6 +9,7 @@ from weakref import ref
 
 from ..errors import ArgumentTypeError, ConversionError, GraphError
 from ..public_names import explain_missing_attributes
+from .call_site import is_library_code
 from .conversion_advice import advise_on_conversion, stand_in_for_product
 from .scope import Scope
 from .spec import Spec
@@ -107,7 +108,20 @@ class Value(MethodNames):
         return self.spec.shape[0]
 
     def __hash__(self) -> int:
+        # `n in {0, 2}` would silently be False for a number that is 2 when the program runs
+        if not self.spec.shape and self.is_unknown and not is_library_code(sys._getframe(1).f_code):
+            raise self._innermost_unknown().conversion_error("hash()")
         return id(self)
+
+    def _innermost_unknown(self) -> Value:
+        below = next(iter(self.parts()), None)
+        return below._innermost_unknown() if isinstance(below, Value) and below.is_unknown else self
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the number itself is not there for Python: it is traced, or differs by element of a batch."""
+        below = next(iter(self.parts()), None)
+        return isinstance(below, Value) and below.is_unknown
 
     def conversion_error(self, what: str) -> ConversionError:
         """The error for converting a value that has no concrete array."""

@@ -8,25 +8,32 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ..arrays.argument_checks import check_count, check_functions
+from ..arrays.backends import namespace_on
 from ..arrays.picklable import picklable
 from ..arrays.spec import spec_of
 from ..arrays.trees import LEAF, flatten
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..implicit.vector_layout import VectorLayout
 from ..ops.contract.matrix_products import matmul
-from ..ops.elementwise.pointwise import log, multiply, square, stop_gradient
+from ..ops.elementwise.pointwise import abs as absolute
+from ..ops.elementwise.pointwise import greater, less_equal, log, multiply, square, stop_gradient, where
 from ..ops.linalg.eigen import eigh
 from ..ops.linalg.factorizations import qr
 from ..ops.random.discrete import bernoulli
 from ..ops.random.keys import split
+from ..ops.reduce.reductions import max as max_of
 from ..ops.reduce.reductions import sum as total
+from ..ops.reduce.scans import cumulative_sum
+from ..ops.shape.arrange import concat
 from ..ops.shape.reshaping import astype, matrix_transpose, reshape
 from ..transforms.forward import jvp
 from ..transforms.taylor.jet import jet
 from ..transforms.vectorize import take_unit_directions, vmap
 from .diagonals import Estimate, MatVec, as_vector_product, estimate_mean
-from .lanczos import check_steps, iterate_lanczos
+from .lanczos import Tridiagonal, check_steps, iterate_lanczos
 
 
 @picklable
@@ -108,10 +115,31 @@ def _quadrature(
     product = as_vector_product(what, matvec, layout)
 
     def draw(one: Any) -> Any:
-        values, turn = eigh(iterate_lanczos(product, layout, one, rounds).matrix())
-        return layout.size * total(square(turn[0]) * f(values))
+        reached, bound = _cut_where_exhausted(iterate_lanczos(product, layout, one, rounds))
+        values, turn = eigh(reached.matrix())
+        # those beyond the bound stand for nothing, and f need not be defined there
+        return layout.size * total(square(turn[0]) * f(where(greater(values, bound), values[0], values)))
 
     return estimate_mean(vmap(draw)(split(key, count)), count)
+
+
+def _cut_where_exhausted(found: Tridiagonal) -> tuple[Tridiagonal, Any]:
+    """T up to where the first vector's space is exhausted, and a bound of its eigenvalues. What comes after, from other
+    vectors, has no share in f(T)_11, but may have the same eigenvalues, and vectors of equal ones have no derivatives:
+    in its place are numbers of their own above the bound.
+    """
+    spec = spec_of(found.diagonal)
+    rounds = spec.shape[0]
+    if rounds == 1:
+        return found, np.inf
+    # Gershgorin's, with room for roundings; f(T)_11 changes by the square of what is left out
+    bound = stop_gradient(max_of(absolute(found.diagonal)) + 2 * max_of(found.beside)) * 1.5
+    broken = cumulative_sum(less_equal(found.beside, 1000 * float(np.finfo(spec.dtype).eps) * bound), axis=0)
+    after = greater(concat([broken[:1] * 0, broken]), 0)
+    bound = where(greater(bound, 0), bound, 1)
+    above = 1 + namespace_on(spec.device).arange(1, rounds + 1) / rounds
+    diagonal = where(after, bound * above.astype(spec.dtype), found.diagonal)
+    return found._replace(diagonal=diagonal, beside=where(after[1:], 0, found.beside)), bound
 
 
 @picklable

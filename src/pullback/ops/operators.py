@@ -159,20 +159,31 @@ def _in_place_wrapper_operator(function: Callable[..., Any], name: str) -> Calla
         if not is_operand(other):
             return NotImplemented
         new = function(self, other)
-        return _rebind_wrapper(self, new, f"in-place {name}") if self.is_variable else new
+        if not self.is_variable:
+            return new
+        # In `x[i] += v` the slice is about to be written to x: if v belongs to a transform inside that of the slice,
+        # which cannot hold the result, the result itself is written.
+        if isinstance(new, Value) and new.level > self.level and is_view(self):
+            return _cast_to_variable(self, new, f"in-place {name}")
+        return _rebind_wrapper(self, new, f"in-place {name}")
 
     return _refuse_on_view(update, name)
 
 
-def _rebind_wrapper(self: Value, new: Any, what: str) -> Value:
+def _cast_to_variable(self: Value, new: Any, what: str) -> Any:
+    """A new value for a variable, which keeps its shape and dtype."""
     found = spec_of(new)
     if found.shape != self.shape:
         raise ShapeError(f"{what}: the result has shape {found.shape}, the value has {self.shape} and keeps it.")
     if found.dtype != self.dtype or found.weak:
         if not np.can_cast(found.dtype, self.dtype, casting="same_kind"):
             raise DtypeError(f"{what}: a {found.dtype} result does not fit into a {self.dtype} value.")
-        new = reshaping.astype(new, self.dtype)
-    self.point_at(new, what)
+        return reshaping.astype(new, self.dtype)
+    return new
+
+
+def _rebind_wrapper(self: Value, new: Any, what: str) -> Value:
+    self.point_at(_cast_to_variable(self, new, what), what)
     for view, cut in living_views(self):
         view.follow(cut(self))
     return self

@@ -7,10 +7,10 @@ rest, and notes where each was asked: all paths of the function are traced in th
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..arrays.call_site import format_line
 from ..errors import ConversionError, GraphError
@@ -36,14 +36,24 @@ class Decision:
     line: str
 
 
+class Outside(Protocol):
+    """What a function can set outside of itself: the places that have changed, with what they hold, by their keys."""
+
+    def changed_places(self) -> dict[Any, tuple[Any, Any]]: ...
+
+    def rewind(self, to: Mapping[Any, tuple[Any, Any]]) -> None: ...
+
+
 @dataclass(slots=True)
 class Decisions:
     """The outcomes of one path: those it was given, then True. A predicate that is computed again has the outcome that
-    it had before. `table` is common to all paths of one function.
+    it had before. `table` is common to all paths of one function, and so is `outside`: what it can set outside of
+    itself, if that is known.
     """
 
     given: tuple[bool, ...]
     table: Table
+    outside: Outside | None = None
     taken: list[Decision] = field(default_factory=list)
     _numbers: ValueNumbers | None = None
     _loop: str = ""

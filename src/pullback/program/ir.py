@@ -45,8 +45,14 @@ if TYPE_CHECKING:
 #: What to do where Python needs a number that is known only when the program runs.
 _ADVICE = {
     "bool()": "Choose by pb.where(condition, x, y) or pb.cond, loop by pb.while_loop",
-    "int()": "Sizes and counts must be known beforehand: take them from x.shape, index with pb.take",
-    "index()": "Sizes and counts must be known beforehand: take them from x.shape, index with pb.take",
+    "hash()": "Sets and dicts look up by hash. Compare instead, any(x == v for v in values), or choose by "
+    "pb.take(values, i) or pb.switch; the value itself is known by id(x)",
+    "float()": "Leave float() out: a traced number computes, compares and branches as it is; call pb.sin for math.sin",
+    "item()": "Leave .item() out: a traced number computes, compares and branches as it is",
+    "int()": "An index needs no int(): write x[i] for x[int(i)]. Sizes and counts must be known beforehand: take them "
+    "from x.shape",
+    "index()": "A list cannot be indexed by it: write pb.take(values, i), or pb.switch(i, functions) for functions. "
+    "Sizes and counts must be known beforehand: take them from x.shape",
 }
 
 #: Forms of ops whose indices, or number of a branch, may be out of range when the program runs.
@@ -104,6 +110,7 @@ class Symbol(SymbolicValue):
     level: int
     scope: Scope
     is_variable = True
+    is_unknown = True
 
     def __init__(self, spec: Spec, scope: Scope, equations: list[Equation], constants: Constants | None) -> None:
         self.spec = spec.as_guarded()

@@ -15,7 +15,6 @@ from ..instrument import Instrument, ProgramCall
 from ..ops.dispatch import compute
 from ..ops.elementwise import pointwise
 from ..ops.lazy import lazy_function
-from ..ops.op import Op
 from ..settings import installed, override_modes
 from .cotangents import strip_mask
 
@@ -24,7 +23,8 @@ _run_checked = lazy_function("find_nan.stop", "run_checked", "tools")
 
 def detect_anomaly(*, nan_only: bool = False) -> override_modes:
     """Stop at the first NaN or infinity of a derivative, naming the op and the line that made it: of a cotangent in a
-    backward pass, of a tangent in forward mode, and of any value in a compiled function whose results are not finite.
+    backward pass, of a tangent in forward mode or a coefficient in Taylor mode, and of any value in a compiled function
+    whose results are not finite.
 
     >>> import pullback as pb
     >>> x = pb.tensor(0.0, requires_grad=True)
@@ -62,11 +62,11 @@ class AnomalyCheck(Instrument):
                     f"for argument {node.rule.op.argument(position)}.\n  made at {node.where()}"
                 )
 
-    def pushed(self, op: Op, tangents: Sequence[Any]) -> None:
+    def pushed(self, name: str, tangents: Sequence[Any]) -> None:
         for tangent in tangents:
             if found := self._kind(tangent):
                 line = format_line(*user_line(sys._getframe(1)))
-                raise AnomalyError(f"forward mode: the rule of {op.name} returned {found} for a tangent.\n  at {line}")
+                raise AnomalyError(f"forward mode: the rule of {name} returned {found} for a tangent.\n  at {line}")
 
     def run_program(self, call: ProgramCall, below: Callable[[], Any]) -> Any:
         return _run_checked(call, below, self._nan_only)

@@ -53,6 +53,8 @@ class CheckReport:
             f"derivatives {verdict}: {self.checked} elements; worst is input {place} at {list(index)}: "
             f"rule {analytic:.10g}, differences {numeric:.10g} +- {self.estimate:.1g} "
             f"({self.error:.2g} of the tolerance)"
+            + "\n  The function is not finite next to the point: give a smaller eps, or another point."
+            * (np.isfinite(analytic) and not np.isfinite(numeric))
         )
 
     def _repr_html_(self) -> str:

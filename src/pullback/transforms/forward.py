@@ -108,10 +108,10 @@ class Dual(Value):
         if type(out) is tuple:
             pushed = (None,) * len(out) if pushed is None else pushed
             if modes() is not PLAIN:
-                installed().pushed(op, pushed)
+                installed().pushed(op.name, pushed)
             return tuple(_make_dual(x, t, scope) for x, t in zip(out, pushed, strict=True))
         if pushed is not None and modes() is not PLAIN:
-            installed().pushed(op, (pushed,))
+            installed().pushed(op.name, (pushed,))
         return _make_dual(out, pushed, scope)
 
     @property
@@ -276,6 +276,9 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
     def push(*tangents: Any) -> Any:
         given = leaves_matching(arguments, tangents, "linearize")
         checked = [check_tangent(x, t, "linearize") for x, t in zip(values, given, strict=True)]
-        return unflatten(results, [owned_copy(x) for x in run_program(program, checked)])
+        outs = run_program(program, checked)
+        if modes() is not PLAIN:
+            installed().pushed("linearize", outs)
+        return unflatten(results, [owned_copy(x) for x in outs])
 
     return unflatten(results, value), Bound(push)

@@ -21,8 +21,10 @@ from ..ops.replay.rehearsal import dry_run
 from .flat_call import FlatCall
 from .forward import jvp
 
-#: How far i J v and J (i v) may be apart, of their size: some hundred roundings, in the precision at hand.
+#: How far i J v and J (i v) may be apart, of the largest element: some hundred roundings, in the precision at hand.
 _TOLERANCE = {np.dtype(np.complex64): 1e-3, np.dtype(np.complex128): 1e-8}
+#: And of their own size, where they are not tiny beside the largest: a conjugate is no rounding.
+_OWN_TOLERANCE, _TINY = 0.01, 0.01
 
 
 def check_complex(call: FlatCall) -> FlatCall:
@@ -86,5 +88,6 @@ def _direction(x: Any) -> Any:
 def _agree(along: Any, turned: Any) -> bool:
     apart, size = np.abs(turned - 1j * along), np.maximum(np.abs(along), np.abs(turned))
     finite = np.isfinite(apart)
-    largest = float(np.max(size[finite], initial=0.0))
-    return bool(np.all(apart[finite] <= _TOLERANCE[along.dtype] * max(largest, np.finfo(along.dtype).tiny)))
+    apart, size = apart[finite], size[finite]
+    limit = _TOLERANCE[along.dtype] * max(float(np.max(size, initial=0.0)), np.finfo(along.dtype).tiny)
+    return bool(np.all((apart <= limit) & ((apart <= _OWN_TOLERANCE * size) | (size <= _TINY * limit))))

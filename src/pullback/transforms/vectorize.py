@@ -105,6 +105,10 @@ class Batched(Value):
     def is_tracked(self) -> bool:
         return isinstance(self.value, Value) and self.value.is_tracked
 
+    @property
+    def is_unknown(self) -> bool:
+        return self.axis is not None or (isinstance(self.value, Value) and self.value.is_unknown)
+
     def __bool__(self) -> bool:
         if self.axis is None:
             return bool(self.value)
@@ -125,8 +129,9 @@ class Batched(Value):
 
     def conversion_error(self, what: str) -> ConversionError:
         """Raise: an element of a batch has no array of its own."""
+        lookup = "  Sets and dicts look up by hash: compare instead, as in pb.isin(x, values).\n" * (what == "hash()")
         return ConversionError(
-            f"{what}: this value differs by element of a vmap ({self.spec}, made by {self.made_by}).\n"
+            f"{what}: this value differs by element of a vmap ({self.spec}, made by {self.made_by}).\n{lookup}"
             "  Use functions of pullback on it, and return it from the function to see its values."
         )
 

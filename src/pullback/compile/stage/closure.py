@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from operator import is_
 from types import CellType, FunctionType, GeneratorType
@@ -155,6 +155,18 @@ class ClosureSnapshot:
                 yield from _find_changed_items(holder, keys, items)
         for holder, _, rest in self.parts:
             yield from ((ItemLocation(holder, k), x) for k, x in rest if ItemLocation(holder, k).get() is not x)
+
+    def changed_places(self) -> dict[Any, tuple[Location, Any]]:
+        """The places that have changed, each with what it holds now, by their keys."""
+        return {place.key: (place, place.get()) for place, _ in self.changes()}
+
+    def rewind(self, to: Mapping[Any, tuple[Location, Any]]) -> None:
+        """Put everything back to what `changed_places` found."""
+        for place, was in list(self.changes()):
+            place.put(to[place.key][1] if place.key in to else was)
+        for place, value in to.values():
+            if place.get() is not value:
+                place.put(value)
 
     def _place(self, holder: Any, name: Any) -> Location:
         kind = self.classes.get(id(holder))

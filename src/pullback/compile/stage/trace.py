@@ -27,7 +27,7 @@ from ...program.decisions import Decisions
 from ...program.ir import Program, Symbol
 from ...program.stage import stage
 from ...settings import PLAIN, modes, override_modes
-from ...transforms.control.paths import stage_paths
+from ...transforms.control.paths import paths_disagree_error, stage_paths
 from ...transforms.forward import Dual
 from ...transforms.vectorize import Batched
 from .closure import ClosureSnapshot
@@ -127,8 +127,6 @@ def _trace_once(
     paths: list[_Path] = []
 
     def trace_path(decisions: Decisions) -> Program:
-        if paths:
-            paths[-1].undo(seen)  # each path starts from what the first one found
         paths.append(path := _Path())
         run = functools.partial(_run_path, function, len(specs), states, path)
         restorers = [_make_restorer(state.place) for state in states]
@@ -138,7 +136,6 @@ def _trace_once(
             with override_modes(**plain._asdict()):
                 program = stage(run, *specs, *given, name="jit", constants=constants, lines=lines, decisions=decisions)
             path.found, path.leaks = _collect_new_states(seen, path.scopes[0], states)
-            return program
         except BaseException:  # also when f raises, nothing of the trace is left behind
             for scope in path.scopes:
                 _collect_new_states(seen, scope, states)
@@ -146,14 +143,17 @@ def _trace_once(
         finally:
             for restore in restorers:
                 restore()
+        pairs = zip(states, path.structures, paths[0].structures, strict=True)
+        if differing := [state.place for state, now, first in pairs if now != first]:
+            raise paths_disagree_error(f"jit: {name}", differing)
+        return program
 
-    program = stage_paths(trace_path, f"jit: {name}")
+    program = stage_paths(trace_path, f"jit: {name}", seen)
     if any(path.leaks for path in paths):
         raise LeakError(
             f"jit: {name} adds a traced value to a list that outlives the call.\n"
             "  A compiled function runs no Python at later calls: return the value instead."
         )
-    _check_paths_agree(paths, seen, name)
     more = {state.place.key: state for path in paths for state in path.found}
     return TracedProgram(program, states, constants), list(more.values())
 
@@ -166,16 +166,7 @@ class _Path:
     found: list[TracedState] = field(default_factory=list)
     #: What each state was set to: its structure.
     structures: list[Any] = field(default_factory=list)
-    #: The places that were set to something that is not traced, with what that is.
-    changes: dict[Any, Any] | None = None
     leaks: bool = False
-
-    def undo(self, seen: ClosureSnapshot) -> None:
-        """Put everything back to where it was before the path."""
-        self.changes = {}
-        for place, was in list(seen.changes()):
-            self.changes[place.key] = place.get()
-            place.put(was)
 
 
 def _run_path(
@@ -198,26 +189,6 @@ def _run_path(
         path.structures.append(state.structure)
         outs += [_unwrap_to_scope(x, scope, state.place) for x in leaves]
     return outs
-
-
-def _check_paths_agree(paths: Sequence[_Path], seen: ClosureSnapshot, name: str) -> None:
-    """Raise if what a function leaves behind in Python depends on a traced value: a compiled one cannot do that."""
-    if len(paths) == 1:
-        return
-    last = {place.key: place.get() for place, _ in seen.changes()}
-    for path in paths[:-1]:
-        changes = path.changes or {}
-        same = changes.keys() == last.keys() and all(_is_same_object(changes[key], last[key]) for key in last)
-        if not same or path.structures != paths[-1].structures:
-            raise GraphError(
-                f"jit: {name} sets attributes or variables to other things on the two ways of a Python branch on a "
-                "traced value.\n  A compiled function runs no Python at later calls: choose the value by pb.where, or "
-                "return it."
-            )
-
-
-def _is_same_object(x: Any, y: Any) -> bool:
-    return x is y or (type(x) is type(y) and repr(x) == repr(y))
 
 
 def _read_content(place: Location) -> Any:

@@ -13,10 +13,13 @@ from typing import Any
 
 from ...arrays.scope import enclosing_scopes
 from ...arrays.spec import Spec, spec_of
+from ...arrays.tensor import Tensor
 from ...arrays.trees import flatten
+from ...arrays.value import Value
 from ...errors import ConversionError, GraphError, PullbackError
 from ...program.constants import Constants
-from ...program.decisions import Decision, Decisions
+from ...program.decisions import Decision, Decisions, Outside
+from ...program.fingerprint import IncomparableError, content_key
 from ...program.hoist import is_array_or_value
 from ...program.ir import Equation, Program, Symbol
 from ...program.value_numbers import Table
@@ -28,18 +31,22 @@ from .flow.derive import as_body, stage_body, stage_derived, stage_unseen
 MOST_PATHS = 64
 
 
-def stage_paths(trace: Callable[[Decisions], Program], what: str) -> Program:
+def stage_paths(trace: Callable[[Decisions], Program], what: str, outside: Outside | None = None) -> Program:
     """The program of a function whose Python branches may depend on traced values. `trace` stages it along the path
-    that decisions prescribe; a function without such branches is traced once.
+    that decisions prescribe; a function without such branches is traced once. What it sets `outside` of itself, or of
+    the function around it, must be the same on all paths.
     """
     table: Table = {}
     traced = 0
+    effects = _Effects(outside or _outside_of_enclosing(), what)
 
     def trace_from(given: tuple[bool, ...]) -> _Path:
         nonlocal traced
         traced += 1
-        decisions = Decisions(given, table)
+        decisions = Decisions(given, table, effects.outside)
+        effects.undo()  # each path starts from what the first one found
         program = _trace_path(trace, decisions, what)
+        effects.compare()
         taken = decisions.taken
         if traced > MOST_PATHS:
             raise ConversionError(
@@ -53,7 +60,12 @@ def stage_paths(trace: Callable[[Decisions], Program], what: str) -> Program:
             path = _Path(_join_paths(other, path, number, what), decisions)
         return path
 
-    return trace_from(()).program
+    try:
+        return trace_from(()).program
+    except BaseException:
+        if traced > 1:  # no run of the function would have gone both ways
+            effects.undo()
+        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +82,74 @@ class _Path:
 
     def number(self, x: Any) -> Any:
         return self.decisions.numbers.of(x)
+
+
+def _outside_of_enclosing() -> Outside | None:
+    return next((d.outside for scope in enclosing_scopes() if (d := scope.decisions) is not None), None)
+
+
+class _Effects:
+    """What the paths of a function leave behind in Python, if that can be known: a compiled function runs none, so it
+    must not depend on the path.
+    """
+
+    def __init__(self, outside: Outside | None, what: str) -> None:
+        self.outside = outside
+        self._what = what
+        self._before = outside.changed_places() if outside else {}
+        self._first: dict[Any, tuple[Any, Any]] | None = None
+
+    def undo(self) -> None:
+        if self.outside and self._first is not None:
+            self.outside.rewind(self._before)
+
+    def compare(self) -> None:
+        """Raise if the path that was just traced left other things behind than the first one."""
+        now = self.outside.changed_places() if self.outside else {}
+        if self._first is None:
+            self._first = now
+            return
+        first, unset = self._first, (None, None)
+        differing = [
+            place
+            for key, (place, _) in (first | now).items()
+            if (key in first) != (key in now) or not _is_same(first.get(key, unset)[1], now.get(key, unset)[1])
+        ]
+        if differing:
+            raise paths_disagree_error(self._what, differing)
+
+
+def paths_disagree_error(what: str, places: Sequence[Any]) -> GraphError:
+    return GraphError(
+        f"{what} sets attributes or variables to other things on the two ways of a Python branch on a traced value: "
+        f"{', '.join(map(str, places))}.\n"
+        "  A compiled function runs no Python at later calls. Return what it sets; or, if that is a number, begin with "
+        "an array, n = pb.zeros(()), and set it to another one: a compiled function keeps that."
+    )
+
+
+def _is_same(x: Any, y: Any) -> bool:
+    """Whether two things that paths of a function left in one place are the same one, or equal ones."""
+    if x is y:
+        return True
+    if type(x) is not type(y):
+        return False
+    if isinstance(x, list | tuple):
+        return len(x) == len(y) and all(map(_is_same, x, y))
+    if isinstance(x, dict):
+        return list(x) == list(y) and all(map(_is_same, x.values(), y.values()))
+    if type(x) is Tensor:
+        return x.node is None and y.node is None and _is_same(x.value, y.value)
+    if type(x) is Symbol:  # of one step of a loop, say: it leaks, and is refused
+        return True
+    try:
+        return bool(content_key(x) == content_key(y))
+    except IncomparableError:
+        pass
+    try:  # equal by what they are, not by how they are printed
+        return not isinstance(x, Value) and getattr(type(x), "__eq__", None) is not object.__eq__ and bool(x == y)
+    except Exception:  # of the user's, who does not say so
+        return False
 
 
 def _unrepeatable(what: str, how: str) -> GraphError:

@@ -17,6 +17,7 @@ from ...ops.dispatch import run
 from ...ops.elementwise.pointwise import multiply
 from ...ops.op import Op
 from ...ops.shape.reshaping import broadcast_checked, narrow
+from ...settings import PLAIN, installed, modes
 from .coefficient_rules import CoefficientRule, SeriesCall, coefficient_rules
 
 _SCALARS = (bool, int, float, complex)
@@ -103,6 +104,9 @@ class Series(Value):
         memo = SeriesMemo(scope)
         out = memo.result(op, [memo.import_argument(x) for x in args], static)
         memo.finish(order)
+        if modes() is not PLAIN:
+            parts = out if type(out) is tuple else (out,)
+            installed().pushed(op.name, [c for part in parts for c in part.known[1:] if c is not None])
         return _map_results(out, lambda part: part.freeze())
 
     def freeze(self) -> Series:
