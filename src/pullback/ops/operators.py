@@ -140,9 +140,10 @@ def _refuse_on_view(
         # In `x[i] += v` no variable holds the slice, and the result is written to x at once. A slice without
         # axes is a number in NumPy, which only rebinds its name.
         if self.ndim and _REFERENCES_IN_UPDATE > 0:
-            if sys.getrefcount(self) <= _REFERENCES_IN_UPDATE:
+            references = sys.getrefcount(self)
+            if references <= _REFERENCES_IN_UPDATE or references <= _REFERENCES_IN_UPDATE + self.kept_references():
                 unlink(self)
-            elif is_view(self) and sys.getrefcount(self) > _REFERENCES_IN_UPDATE + self.kept_references():
+            elif is_view(self):
                 raise view_write_error(f"in-place {name}")
         return update(self, other)
 
