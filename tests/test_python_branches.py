@@ -632,7 +632,10 @@ def in_a_slope(p):
             return -p[0] * y
         return -p[1] * y
 
-    return pb.sum(pb.ode.solve(slope, np.array([1.0, 0.4]), (0.0, 1.0), control=pb.ode.FixedSteps(2)).y ** 2)
+    return pb.sum(
+        pb.ode.solve(slope, np.array([1.0, 0.4]), (0.0, 1.0), method=pb.ode.Bosh3(), control=pb.ode.FixedSteps(2)).y
+        ** 2
+    )
 
 
 def in_a_fixed_point_with_an_array_to_fill(p):
