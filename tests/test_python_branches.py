@@ -679,6 +679,24 @@ def test_elements_of_a_batch_go_their_own_ways_inside_of_a_solver():
     np.testing.assert_allclose(pb.jit(pb.vmap(pb.grad(in_a_slope)))(ps), wanted, rtol=1e-9)
 
 
+@pytest.mark.parametrize(
+    "solve",
+    [
+        lambda x: pb.sum(pb.fixed_point(lambda u, x: 0.5 * u + x if x[0] > 0 else 0.3 * pb.sin(u) + x, np.zeros(2), x)),
+        lambda x: pb.sum(
+            pb.ode.solve(lambda t, y, x: -y * x if x[0] > 0 else y, np.ones(2), (0.0, 1.0), x, method=pb.ode.Bosh3(),
+                         control=pb.ode.FixedSteps(1)).y),
+    ],
+    ids=["fixed_point", "ode"],
+)  # fmt: skip
+def test_elements_part_by_a_parameter_of_a_solver_inside_of_another_program(solve):
+    xs = np.array([[0.9, 0.4], [-0.5, 0.2]])
+    batch = pb.jit(pb.vmap(pb.grad(pb.jit(solve))))
+    np.testing.assert_allclose(batch(xs), [pb.grad(solve)(x) for x in xs], rtol=1e-9)
+    with pytest.raises(ConversionError, match=r"pb\.vmap\(pb\.jit\(f\)\)"):
+        pb.jit(pb.vmap(solve))(xs)
+
+
 def test_a_module_that_branches_is_the_slope_of_an_equation():
     class Slope(pb.nn.Module):
         def __init__(self):
