@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections import deque
 
 import numpy as np
 import pytest
@@ -396,6 +397,29 @@ def flag_if(t):
     if t > 0:
         Outside.flag = True
     return t
+
+
+@pytest.mark.parametrize(
+    ("holder", "act", "name"),
+    [
+        ({1, 2}, lambda s: s.add(7), "a set"),
+        (deque([1, 2], maxlen=2), lambda s: s.append(7), "a deque"),
+        ([1, 2], lambda s: s.pop(), "item 1 of a list"),
+        ([1, 2], lambda s: s.clear(), "item 0 of a list, item 1 of a list"),
+        ({"a": 1}, lambda s: s.pop("a"), "'a'"),
+    ],
+)
+def test_containers_are_as_before_where_one_way_changes_them(holder, act, name):
+    before = holder.copy()
+
+    def f(x):
+        if x > 0:
+            act(holder)
+        return x
+
+    with pytest.raises(GraphError, match=f"traced value: {name}.\n"):
+        pb.jit(f)(-1.0)
+    assert holder == before
 
 
 def test_an_item_that_only_one_way_begins_is_refused_by_its_name():
