@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.errors import ArgumentError, ConversionError, GraphError, PullbackError, ShapeError
+from pullback.errors import ArgumentError, ConversionError, DtypeError, GraphError, PullbackError, ShapeError
 
 RNG = np.random.default_rng(7)
 POINTS = [(RNG.normal(size=3), 4 * RNG.normal(size=3)) for _ in range(12)]
@@ -328,7 +328,9 @@ class Outside:
     ("f", "error", "words"),
     [
         (lambda x: x if x.sum() > 0 else (x, x), ArgumentError, "Return the same structure"),
+        (lambda x: x if x.sum() > 0 else None, ArgumentError, "One that ends without `return` returns None"),
         (lambda x: x if x.sum() > 0 else x[:1], ShapeError, "must return one shape and dtype"),
+        (lambda x: x if x.sum() > 0 else pb.argsort(x), DtypeError, r"Convert one of them: x.astype\('float64'\)"),
         (lambda x: [x := x + 1 for a in x for b in x if a > b][-1], ConversionError, "more than 64 paths|16 branches"),
         (lambda x: setattr(Outside, "value", 2) or x if x.sum() > 0 else x, GraphError, "sets attributes or variables"),
         (lambda x: x if x > 0 else -x, ShapeError, "truth of an array of shape"),
