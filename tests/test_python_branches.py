@@ -475,7 +475,7 @@ def test_sets_and_dicts_of_numbers_do_not_look_up_what_is_no_number_yet(f):
     """They found nothing, silently, and chose the other way."""
     n, batch = np.int64(2), np.array([2, 1])
     for run in (pb.jit(f), lambda n: pb.jit(pb.grad(lambda x: f(x) * x))(n * 1.0), lambda n: pb.vmap(f)(batch)):
-        with pytest.raises(ConversionError, match="Sets and dicts look up by hash"):
+        with pytest.raises(ConversionError, match="Sets, dicts and caches look up by hash"):
             run(n)
     close(pb.jit(lambda n: 1.0 if any(n == v for v in (0, 2)) else 5.0)(n), f(n))
     close(pb.vmap(lambda n: pb.where(pb.isin(n, np.array([0, 2])), 1.0, 5.0))(batch), [1, 5])
