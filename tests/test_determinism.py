@@ -181,5 +181,8 @@ def test_processes_agree():
         print(found.digest, pb.digest(net))
     """
     call = [sys.executable, "-c", textwrap.dedent(text)]
-    outputs = {subprocess.run(call, capture_output=True, text=True, check=True).stdout for _ in range(2)}
-    assert len(outputs) == 1
+    both = [subprocess.Popen(call, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    one, other = (process.communicate()[0] for process in both)
+    assert one
+    assert one == other
+    assert not any(process.returncode for process in both)

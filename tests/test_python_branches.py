@@ -2,12 +2,13 @@
 
 import inspect
 import re
+from collections import deque
 
 import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.errors import ArgumentError, ConversionError, GraphError, PullbackError, ShapeError
+from pullback.errors import ArgumentError, ConversionError, DtypeError, GraphError, PullbackError, ShapeError
 
 RNG = np.random.default_rng(7)
 POINTS = [(RNG.normal(size=3), 4 * RNG.normal(size=3)) for _ in range(12)]
@@ -327,7 +328,9 @@ class Outside:
     ("f", "error", "words"),
     [
         (lambda x: x if x.sum() > 0 else (x, x), ArgumentError, "Return the same structure"),
+        (lambda x: x if x.sum() > 0 else None, ArgumentError, "One that ends without `return` returns None"),
         (lambda x: x if x.sum() > 0 else x[:1], ShapeError, "must return one shape and dtype"),
+        (lambda x: x if x.sum() > 0 else pb.argsort(x), DtypeError, r"Convert one of them: x.astype\('float64'\)"),
         (lambda x: [x := x + 1 for a in x for b in x if a > b][-1], ConversionError, "more than 64 paths|16 branches"),
         (lambda x: setattr(Outside, "value", 2) or x if x.sum() > 0 else x, GraphError, "sets attributes or variables"),
         (lambda x: x if x > 0 else -x, ShapeError, "truth of an array of shape"),
@@ -398,6 +401,29 @@ def flag_if(t):
     return t
 
 
+@pytest.mark.parametrize(
+    ("holder", "act", "name"),
+    [
+        ({1, 2}, lambda s: s.add(7), "a set"),
+        (deque([1, 2], maxlen=2), lambda s: s.append(7), "a deque"),
+        ([1, 2], lambda s: s.pop(), "item 1 of a list"),
+        ([1, 2], lambda s: s.clear(), "item 0 of a list, item 1 of a list"),
+        ({"a": 1}, lambda s: s.pop("a"), "'a'"),
+    ],
+)
+def test_containers_are_as_before_where_one_way_changes_them(holder, act, name):
+    before = holder.copy()
+
+    def f(x):
+        if x > 0:
+            act(holder)
+        return x
+
+    with pytest.raises(GraphError, match=f"traced value: {name}.\n"):
+        pb.jit(f)(-1.0)
+    assert holder == before
+
+
 def test_an_item_that_only_one_way_begins_is_refused_by_its_name():
     seen = {}
 
@@ -449,7 +475,7 @@ def test_sets_and_dicts_of_numbers_do_not_look_up_what_is_no_number_yet(f):
     """They found nothing, silently, and chose the other way."""
     n, batch = np.int64(2), np.array([2, 1])
     for run in (pb.jit(f), lambda n: pb.jit(pb.grad(lambda x: f(x) * x))(n * 1.0), lambda n: pb.vmap(f)(batch)):
-        with pytest.raises(ConversionError, match="Sets and dicts look up by hash"):
+        with pytest.raises(ConversionError, match="Sets, dicts and caches look up by hash"):
             run(n)
     close(pb.jit(lambda n: 1.0 if any(n == v for v in (0, 2)) else 5.0)(n), f(n))
     close(pb.vmap(lambda n: pb.where(pb.isin(n, np.array([0, 2])), 1.0, 5.0))(batch), [1, 5])
@@ -632,7 +658,10 @@ def in_a_slope(p):
             return -p[0] * y
         return -p[1] * y
 
-    return pb.sum(pb.ode.solve(slope, np.array([1.0, 0.4]), (0.0, 1.0), control=pb.ode.FixedSteps(2)).y ** 2)
+    return pb.sum(
+        pb.ode.solve(slope, np.array([1.0, 0.4]), (0.0, 1.0), method=pb.ode.Bosh3(), control=pb.ode.FixedSteps(2)).y
+        ** 2
+    )
 
 
 def in_a_fixed_point_with_an_array_to_fill(p):
@@ -674,6 +703,24 @@ def test_elements_of_a_batch_go_their_own_ways_inside_of_a_solver():
     wanted = [pb.grad(in_a_slope)(p) for p in ps]
     np.testing.assert_allclose(pb.vmap(pb.grad(in_a_slope))(ps), wanted, rtol=1e-9)
     np.testing.assert_allclose(pb.jit(pb.vmap(pb.grad(in_a_slope)))(ps), wanted, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "solve",
+    [
+        lambda x: pb.sum(pb.fixed_point(lambda u, x: 0.5 * u + x if x[0] > 0 else 0.3 * pb.sin(u) + x, np.zeros(2), x)),
+        lambda x: pb.sum(
+            pb.ode.solve(lambda t, y, x: -y * x if x[0] > 0 else y, np.ones(2), (0.0, 1.0), x, method=pb.ode.Bosh3(),
+                         control=pb.ode.FixedSteps(1)).y),
+    ],
+    ids=["fixed_point", "ode"],
+)  # fmt: skip
+def test_elements_part_by_a_parameter_of_a_solver_inside_of_another_program(solve):
+    xs = np.array([[0.9, 0.4], [-0.5, 0.2]])
+    batch = pb.jit(pb.vmap(pb.grad(pb.jit(solve))))
+    np.testing.assert_allclose(batch(xs), [pb.grad(solve)(x) for x in xs], rtol=1e-9)
+    with pytest.raises(ConversionError, match=r"pb\.vmap\(pb\.jit\(f\)\)"):
+        pb.jit(pb.vmap(solve))(xs)
 
 
 def test_a_module_that_branches_is_the_slope_of_an_equation():

@@ -24,7 +24,7 @@ from ..ops.shape.reshaping import astype, reshape
 from ..ops.user_calls import call_function
 from ..program.run import run
 from ..transforms.boundary import as_array_leaf
-from ..transforms.stage import trace_with_captures
+from ..transforms.stage import parts_elements, trace_with_captures
 from ..transforms.vectorize import Batched, solve_apart, vmap
 from .crossings import find_met
 from .dense import make_dense
@@ -255,7 +255,9 @@ def _hoist(function: Function, t: Any, y: Any, p: list[Any]) -> tuple[Function, 
 
     try:
         program, found, met_tensors = trace_with_captures(lambda t, y: function(t, y, *p), spec_of(t), spec_of(y))
-    except Exception:  # whatever is wrong is raised when the function runs on arrays
+    except Exception as error:  # whatever is wrong is raised when the function runs on arrays
+        if parts_elements(error):
+            raise
         return function, p, False
     return lambda t, y, *arguments: run(program, (t, y, *arguments))[0], found, met_tensors
 

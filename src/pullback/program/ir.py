@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 #: What to do where Python needs a number that is known only when the program runs.
 _ADVICE = {
     "bool()": "Choose by pb.where(condition, x, y) or pb.cond, loop by pb.while_loop",
-    "hash()": "Sets and dicts look up by hash. Compare instead, any(x == v for v in values), or choose by "
+    "hash()": "Sets, dicts and caches look up by hash. Compare instead, any(x == v for v in values), or choose by "
     "pb.take(values, i) or pb.switch; the value itself is known by id(x)",
     "float()": "Leave float() out: a traced number computes, compares and branches as it is; call pb.sin for math.sin",
     "item()": "Leave .item() out: a traced number computes, compares and branches as it is",

@@ -180,6 +180,15 @@ def stage_with_captures(
     """
     try:
         program, found, met_tensors = trace_with_captures(function, spec_of(x), shared=shared)
-    except Exception:  # whatever is wrong is raised when the function runs on arrays
+    except Exception as error:  # whatever is wrong is raised when the function runs on arrays
+        if parts_elements(error):
+            raise
         return None
     return lambda *values: run(program, values)[0], found, met_tensors
+
+
+def parts_elements(error: Exception) -> bool:
+    """Whether a function could not be traced in a program since it branches by element of a batch: it would do so at
+    each run, but the compiled function around it can follow both ways.
+    """
+    return isinstance(error, ConversionError) and error.asked_by_branch and modes().tracing is not None

@@ -129,7 +129,9 @@ class Batched(Value):
 
     def conversion_error(self, what: str) -> ConversionError:
         """Raise: an element of a batch has no array of its own."""
-        lookup = "  Sets and dicts look up by hash: compare instead, as in pb.isin(x, values).\n" * (what == "hash()")
+        lookup = "  Sets, dicts and caches look up by hash: compare instead, as in pb.isin(x, values).\n" * (
+            what == "hash()"
+        )
         return ConversionError(
             f"{what}: this value differs by element of a vmap ({self.spec}, made by {self.made_by}).\n{lookup}"
             "  Use functions of pullback on it, and return it from the function to see its values."

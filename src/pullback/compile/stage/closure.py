@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from operator import is_
@@ -23,7 +24,7 @@ from ...arrays.trees import flatten
 from ...ops.replay.streams import is_same_state
 from ...ops.user_calls import numpys_own
 from ...transforms.control.captures import checksum
-from .locations import CellLocation, ClassLocation, ItemLocation, Location, SlotLocation
+from .locations import CellLocation, ClassLocation, ContentLocation, ItemLocation, Location, SlotLocation
 
 #: So many comparisons are made before code is generated for them, and so many places have code.
 _CALLS_BEFORE_CODE, _MOST_COMPARED = 4, 256
@@ -157,16 +158,23 @@ class ClosureSnapshot:
             yield from ((ItemLocation(holder, k), x) for k, x in rest if ItemLocation(holder, k).get() is not x)
 
     def changed_places(self) -> dict[Any, tuple[Location, Any]]:
-        """The places that have changed, each with what it holds now, by their keys."""
-        return {place.key: (place, place.get()) for place, _ in self.changes()}
+        """The places that have changed, and sets and deques, each with what it holds now, by their keys."""
+        return {place.key: (place, place.get()) for place, _ in self._changes_and_contents()}
 
     def rewind(self, to: Mapping[Any, tuple[Location, Any]]) -> None:
         """Put everything back to what `changed_places` found."""
-        for place, was in list(self.changes()):
+        for place, was in list(self._changes_and_contents()):
             place.put(to[place.key][1] if place.key in to else was)
         for place, value in to.values():
-            if place.get() is not value:
+            if not isinstance(place, ContentLocation) and place.get() is not value:
                 place.put(value)
+
+    def _changes_and_contents(self) -> Iterator[tuple[Location, Any]]:
+        yield from self.changes()
+        for holder, _, items in self.containers:
+            # what is put back into a set may come in another order
+            if holder != set(items) if isinstance(holder, set) else isinstance(holder, deque) and [*holder] != items:
+                yield ContentLocation(holder), items
 
     def _place(self, holder: Any, name: Any) -> Location:
         kind = self.classes.get(id(holder))

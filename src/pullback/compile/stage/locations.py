@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from dataclasses import dataclass
 from types import CellType
 from typing import Any
@@ -68,7 +69,9 @@ class ItemLocation(Location):
         return self.holder[self.name] if self.name < len(self.holder) else MISSING
 
     def put(self, value: Any) -> None:
-        if value is not MISSING:
+        if isinstance(self.holder, list) and self.name == len(self.holder) and value is not MISSING:
+            self.holder.append(value)  # what was taken out comes back in order
+        elif value is not MISSING:
             self.holder[self.name] = value
         elif isinstance(self.holder, dict):
             self.holder.pop(self.name, None)
@@ -77,6 +80,30 @@ class ItemLocation(Location):
 
     def __str__(self) -> str:
         return f"item {self.name} of a list" if isinstance(self.holder, list) else repr(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ContentLocation(Location):
+    """All that a set or a deque holds, which has no places in it."""
+
+    holder: set[Any] | deque[Any]
+
+    @property
+    def key(self) -> tuple[int, Any]:
+        return id(self.holder), ContentLocation
+
+    def get(self) -> Any:
+        return self.holder.copy()
+
+    def put(self, value: Any) -> None:
+        self.holder.clear()
+        if isinstance(self.holder, set):
+            self.holder.update(value)
+        else:
+            self.holder.extend(value)
+
+    def __str__(self) -> str:
+        return f"a {type(self.holder).__name__}"
 
 
 @dataclass(frozen=True, slots=True)

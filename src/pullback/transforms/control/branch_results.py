@@ -23,9 +23,10 @@ def check_one_structure(what: str, found: Sequence[Any]) -> None:
     """Raise if a function returned other trees when it was traced along another path of its Python branches."""
     if found[-1] != found[0]:
         one, other = (unflatten(s, ["*"] * s.num_leaves) if s is not None else "*" for s in (found[0], found[-1]))
+        ends = " One that ends without `return` returns None." * (one is None or other is None)
         raise ArgumentError(
             f"{what} returns {one} on one path and {other} on another, chosen by a traced value.\n"
-            "  Return the same structure on both ways of the branch."
+            f"  Return the same structure on both ways of the branch.{ends}"
         )
 
 
@@ -45,10 +46,11 @@ def unify_results(what: str, names: Sequence[str], codes: list[Program], structu
             first = specs[number]
             casts = differ_by_autocast(spec, first)
             if spec.shape != first.shape or (spec.weak is None and spec.dtype != first.dtype and not casts):
-                kind = ShapeError if spec.shape != first.shape else DtypeError
-                raise kind(
+                is_cast = spec.shape == first.shape
+                cast = f"\n  Convert one of them: x.astype({str(dtype)!r})." * is_cast
+                raise (DtypeError if is_cast else ShapeError)(
                     f"{what}: {names[number]} and {name} must return one shape and dtype: "
-                    f"result{leaf_paths(structures[0])[i]} is {first} and {spec}."
+                    f"result{leaf_paths(structures[0])[i]} is {first} and {spec}.{cast}"
                 )
         wanted.append(make_spec(specs[0].shape, dtype, (strong or specs)[0].device))
     return [_replace_outputs(code, wanted) for code in codes]

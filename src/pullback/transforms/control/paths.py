@@ -46,8 +46,9 @@ def stage_paths(trace: Callable[[Decisions], Program], what: str, outside: Outsi
         decisions = Decisions(given, table, effects.outside)
         effects.undo()  # each path starts from what the first one found
         program = _trace_path(trace, decisions, what)
-        effects.compare()
         taken = decisions.taken
+        if taken:
+            effects.compare()
         if traced > MOST_PATHS:
             raise ConversionError(
                 f"{what}: has more than {MOST_PATHS} paths by Python branches on traced values, among them at\n"
