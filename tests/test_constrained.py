@@ -274,6 +274,20 @@ def test_the_units_of_a_program_do_not_matter(objective, size, rows):
         np.testing.assert_allclose(slope * unit, wanted, atol=1e-7)
 
 
+@pytest.mark.parametrize("size", [1.0, 1e6])
+def test_an_error_has_the_best_x_as_an_array(size):
+    def f(b):
+        return implicit.qp(np.eye(1), np.zeros(1), G=np.array([[1.0], [-1.0]]), h=pb.stack([b, 0 * b - 1.0]) * size)
+
+    calls = (f, pb.grad(lambda b: pb.sum(f(b))), lambda b: pb.jvp(f, (b,), (b,)), lambda b: pb.vmap(f)(np.full(2, b)))
+    for call in calls:
+        with pytest.raises(ConvergenceError) as caught:
+            call(0.0)
+        assert type(caught.value.best) is np.ndarray
+        if caught.value.best.shape == (1,):
+            np.testing.assert_allclose(caught.value.best, [0.5 * size], rtol=1e-3)
+
+
 def test_unknowns_may_have_units_of_their_own():
     P, q, A, b, G, h = program(3)
     units = 10.0 ** np.linspace(-3, 3, 6)
