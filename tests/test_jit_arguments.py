@@ -18,7 +18,8 @@ STRUCTURES = [
     ({"b": A, "a": B},), ({"a": B, "b": A, "c": C},), (Pair(A, B),), (Pair([A, B], None), C), (Pair(A, Pair(B, C)),),
     ({"x": [A, {"y": (B, None)}], "w": {}},), ({1: A, 0: B},), ([A, [B, [C, []]]],), ([[A, B], [A, B]],),
     ([[A, B], (A, B)],), (pb.implicit.Diagonal(A),), ([pb.implicit.Diagonal(A), B],), (pb.sparse.diagonal(A),),
-    (pb.sparse.diagonal(C).T,), (pb.sparse.coo(A, [0, 1], [1, 0], (2, 2)),), (pb.implicit.LowRankPlusDiagonal(A, np.ones((2, 1))),),
+    (pb.sparse.diagonal(C).T,), (pb.sparse.coo(A, [0, 1], [1, 0], (2, 2)),),
+    (pb.implicit.LowRankPlusDiagonal(A, np.ones((2, 1))),),
 ]  # fmt: skip
 
 
