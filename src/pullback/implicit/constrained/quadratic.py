@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.backends import namespace_on
+from ...arrays.backends import is_array, namespace_on
 from ...arrays.spec import is_real_float, spec_of
 from ...errors import ArgumentError, ConvergenceError, DtypeError, ShapeError
+from ...ops.concrete import strip_derivatives
 from ...ops.contract.matrix_products import matmul
 from ...ops.dispatch import shape
 from ...ops.elementwise import pointwise
@@ -95,7 +96,10 @@ def solve_quadratic(
             program, [start], start, (units.scale_program(data),), options, policy, PredictorCorrector()
         )
     except ConvergenceError as error:
-        error.best = error.best * units.x
+        best: Any = error.best
+        known = strip_derivatives(units.x)
+        if is_array(known) and is_array(best) and best.shape == known.shape:
+            error.best = best * known
         raise
     return replace(found, value=found.value * units.x, multipliers=units.restore_multipliers(found.multipliers))
 

@@ -15,6 +15,7 @@ from ..cones.program_shape import ProgramShape
 from .constrained_steps import (
     FIRST_TRIAL,
     TO_BOUNDARY,
+    Derivatives,
     Linearization,
     advance,
     constrained_state_at,
@@ -71,7 +72,7 @@ class InteriorPoint(PackageMethod):
         z = shape.cones.divide(s, self.barrier * unit)
         return constrained_state_at(problem, concat([x, y, z]), s, {
             "mu": xp.asarray(self.barrier, dtype), "trial": xp.asarray(problem.eps**FIRST_TRIAL, dtype),
-            "weight": xp.asarray(1.0, dtype), "shift": xp.asarray(0.0, dtype),
+            "weight": xp.asarray(0.0, dtype), "shift": xp.asarray(0.0, dtype),
         })  # fmt: skip
 
     def step(self, problem: SolverProblem, state: State) -> State:
@@ -79,17 +80,18 @@ class InteriorPoint(PackageMethod):
         shape, s, mu = problem.program, state["s"], state["mu"]
         cones, unit = shape.cones, shape.cones.unit(problem.xp, problem.dtype)
         derivatives = differentiate_conditions(problem, state["x"])
-        z = shape.cut_unknown(state["x"])[2]
+        _, y, z = shape.cut_unknown(state["x"])
         here = linearize(problem, state["conditions"], s, z, derivatives)
         step, shift = _find_descent(here, here.aim(mu * unit), state["shift"])
         slope = dot(derivatives.slope, step["dx"]) - mu * dot(cones.divide(here.scaled_s, unit), step["scaled_ds"])
         missing = _missing(shape, state["conditions"], s)
         needed = slope / (0.7 * pointwise.where(missing > 0, missing, 1.0))
-        weight = pointwise.maximum(state["weight"], pointwise.where(missing > 0, 1.5 * needed, 0.0))
+        enough = pointwise.maximum(state["weight"], pointwise.where(missing > 0, 1.5 * needed, 0.0))
+        weight = pointwise.maximum(enough, _least_weight([y + step["dy"], z + step["dz"]], derivatives))
         longest, dual = (TO_BOUNDARY * reach for reach in here.reach(step, 1 / TO_BOUNDARY))
         promised = slope - weight * missing
         after = _search(problem, state | {"weight": weight, "shift": shift}, step, longest, dual, promised)
-        return finish_exactly(problem, after)
+        return finish_exactly(problem, after | {"weight": enough})
 
     done = staticmethod(is_constrained_done)
     value = staticmethod(current_point)
@@ -130,16 +132,19 @@ def _lower_barrier(problem: SolverProblem, state: State) -> State:
         return pointwise.maximum(least, pointwise.minimum(_BARRIER_FACTOR * mu, pointwise.power(mu, _BARRIER_POWER)))
 
     lowered = while_loop(is_solved, lower, mu)
-    weight = pointwise.where(lowered < mu, _guess_weight(shape, state["x"]), state["weight"])
-    return state | {"mu": lowered, "weight": weight}
+    return state | {"mu": lowered, "weight": pointwise.where(lowered < mu, 0.0, state["weight"])}
 
 
-def _guess_weight(shape: ProgramShape, w: Any) -> Any:
-    """What the merit makes of missing constraints until a step needs more: no more than the multipliers, or steps along
-    constraints that bend would stay tiny where f is small.
+def _least_weight(multipliers: list[Any], derivatives: Derivatives) -> Any:
+    """What the merit makes of missing constraints at least: what the next multipliers are, but no more than slopes of f
+    compared to those of constraints. With more, steps along constraints that bend are tiny where f is small beside
+    them.
     """
-    _, y, z = shape.cut_unknown(w)
-    return pointwise.minimum(1.0, reductions.max(pointwise.abs(concat([y, z])), initial=0.0))
+    slopes = concat([derivatives.equal, derivatives.inside])
+    steepest = reductions.max(pointwise.abs(slopes), initial=0.0)
+    share = reductions.max(pointwise.abs(derivatives.slope)) / pointwise.where(steepest > 0, steepest, 1.0)
+    largest = reductions.max(pointwise.abs(concat(multipliers)), initial=0.0)
+    return pointwise.minimum(1.0, pointwise.minimum(largest, share))
 
 
 def _find_descent(here: Linearization, r: Any, before: Any) -> tuple[dict[str, Any], Any]:

@@ -46,11 +46,16 @@ class BufferAccess:
         return self._status
 
     def end(self) -> None:
-        """Add what was noted to `%status`, at the end of the function."""
+        """Add what was noted to `%status`, at the end of the function. Only a block that found something writes there:
+        others, on other threads, might put back what they read before.
+        """
         if self._status:
             builder = self.text.builder(1)
-            noted, there = (builder.assign(f"load i32, ptr {at}") for at in (self._status, "%status"))
+            noted = builder.assign(f"load i32, ptr {self._status}")
+            end = self.text.begin_if(builder.assign(f"icmp ne i32 {noted}, 0"))
+            there = builder.assign("load i32, ptr %status")
             builder.emit(f"store i32 {builder.assign(f'or i32 {noted}, {there}')}, ptr %status")
+            self.text.end_if(end)
 
     def pointer(self, buffer: Buffer) -> str:
         # its position is that of the function's parameter
