@@ -248,6 +248,7 @@ def corner_programs():
         ("a way with one result twice", lambda x: pb.cond(
             pb.sum(x) > 0, lambda x: (x, x), lambda x: (x, x + 1), x), (x,)),
         ("systems", _systems, (np.random.default_rng(9).normal(size=(4, 4)), x.T)),
+        ("spectra", _spectra, (np.random.default_rng(7).normal(size=(3, 3)), x)),
         ("singular matrices", _singular, (np.array([[0.0, 0, 1], [0, 0, 2], [0, 0, 3]]),)),
         ("matrices of no elements", lambda x: (pb.linalg.det(x), pb.linalg.inv(x)), (np.zeros((0, 0)),)),
         ("convolutions", _convolutions, (x[0].astype(np.float32), np.arange(3, dtype=np.float32))),
@@ -283,6 +284,17 @@ def _systems(a, b):
     n = pb.linalg
     return (n.solve(a, b), n.solve(pb.stack([a, spd]), b), n.inv(a), n.slogdet(a), n.lu(a), n.qr(a), n.cholesky(spd),
             pb.grad(lambda a: pb.sum(pb.sin(n.solve(a, b))))(a))  # fmt: skip
+
+
+def _spectra(a, b):
+    s = np.stack([a + a.T, np.eye(len(a)), 0 * a])
+    n = pb.linalg
+    w, v = n.eigh(s)
+    u, d, vh = n.svd(b, full_matrices=False)
+    again = v * w[:, None] @ pb.matrix_transpose(v), u * d @ vh
+    # the rank is one less than it could be
+    return (*again, w, d, n.pinv(b), n.lstsq(b, a[0])[0], pb.grad(n.det)(a - a[:1]), n.svdvals(s),
+            pb.grad(lambda a: pb.sum(pb.sin(n.eigvalsh(a)) ** 2))(a))  # fmt: skip
 
 
 def _singular(x):
