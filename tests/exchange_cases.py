@@ -249,6 +249,7 @@ def corner_programs():
             pb.sum(x) > 0, lambda x: (x, x), lambda x: (x, x + 1), x), (x,)),
         ("systems", _systems, (np.random.default_rng(9).normal(size=(4, 4)), x.T)),
         ("spectra", lambda b: _spectra(b[:, :3], b), (x,)),
+        ("a matrix exponential", lambda a: pb.linalg.expm(pb.stack([3 * a, 0.1 * a])), (x[:, :3],)),
         ("singular matrices", _singular, (np.array([[0.0, 0, 1], [0, 0, 2], [0, 0, 3]]),)),
         ("matrices of no elements", lambda x: (pb.linalg.det(x), pb.linalg.inv(x)), (np.zeros((0, 0)),)),
         ("convolutions", _convolutions, (x[0].astype(np.float32), np.arange(3, dtype=np.float32))),

@@ -5,6 +5,7 @@ Each loop reads and writes the row or column of its step by masks, so that a pro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -15,14 +16,20 @@ from ..arrays.spec import Spec, spec_of
 from ..ops.contract.matrix_products import matmul
 from ..ops.elementwise import pointwise as p
 from ..ops.elementwise.pointwise import where
+from ..ops.elementwise.rounding import ceil
+from ..ops.elementwise.transcendental import exp2, log2
+from ..ops.functions import astype
 from ..ops.index.indexing import take_along_axis
 from ..ops.linalg.common import hermitian_part
 from ..ops.linalg.gauge import raise_where
-from ..ops.linalg.linear_systems import triangular_solve
+from ..ops.linalg.linear_systems import solve, triangular_solve
+from ..ops.reduce.reductions import any as any_of
 from ..ops.reduce.reductions import argmax, prod
+from ..ops.reduce.reductions import max as largest
 from ..ops.reduce.reductions import sum as total_of
 from ..ops.shape.arrange import diagonal, tril, triu
-from ..ops.shape.reshaping import broadcast_to
+from ..ops.shape.reshaping import broadcast_to, expand_dims
+from ..transforms.control.branches_and_loops import while_loop
 from ..transforms.control.scan import scan
 from .reflection_expansions import as_column, as_row, expand_qr, read_column, read_row
 from .rotation_expansions import expand_eigh, expand_lift, expand_pinv, expand_svd
@@ -146,13 +153,51 @@ def _expand_triangular_solve(a: Any, b: Any, specs: Sequence[Spec], static: Stat
     return scan(step, np.zeros(shape, specs[0].dtype), order)[0]
 
 
+def _expand_exponential(x: Any, specs: Sequence[Spec], static: Static) -> Any:
+    """The quotient of polynomials of degree 13 (Higham, Functions of Matrices, 10.3) of x / 2^k, squared k times."""
+    dtype, n = specs[0].dtype, specs[0].shape[-1]
+    if not n:
+        return x
+    x = astype(x, dtype)
+    size = largest(total_of(p.abs(x), axis=-2), axis=-1)
+    most = 120.0 if spec_of(size).dtype.itemsize == 4 else 1000.0  # so that 2^k is finite
+    halvings = p.minimum(p.maximum(ceil(log2(size / _PADE_BOUND)), 0.0), most)
+    halvings = where(p.isfinite(size), halvings, 0.0)
+    x = x * expand_dims(exp2(-halvings), (-2, -1))
+    powers = [np.eye(n, dtype=dtype), matmul(x, x)]
+    for _ in range(2):
+        powers.append(matmul(powers[-1], powers[1]))
+    b = _PADE
+    even, odd = (matmul(powers[3], _combine(b[8 + i :: 2], powers[1:])) + _combine(b[i:8:2], powers) for i in (0, 1))
+    odd = matmul(x, odd)
+    found = solve(even - odd, even + odd)
+
+    def square(state: Any) -> Any:
+        k, y = state
+        return k + 1, where(expand_dims(p.less(k, halvings), (-2, -1)), matmul(y, y), y)
+
+    return while_loop(
+        lambda state: any_of(p.less(state[0], halvings)), square, (np.zeros((), spec_of(size).dtype), found)
+    )[1]
+
+
+def _combine(weights: Sequence[float], powers: Sequence[Any]) -> Any:
+    total: Any = 0
+    for weight, power in zip(weights, powers, strict=True):
+        total = total + weight * power
+    return total
+
+
+#: The coefficients of that polynomial, and the norm up to which the quotient has all digits.
+_PADE = [math.factorial(26 - j) / (math.factorial(j) * math.factorial(13 - j)) for j in range(14)]
+_PADE_BOUND = 5.371920351148152
 #: What is written for real matrices alone.
 _REAL = frozenset(("qr", "eigh", "svd", "pinv", "lift"))
 #: What has no result for some matrices.
-_FAILING = frozenset(("solve", "inverse", "cholesky", "triangular_solve"))
+_FAILING = frozenset(("exponential", "solve", "inverse", "cholesky", "triangular_solve"))
 _ROUTINES: dict[str, Callable[..., Any]] = {
     "lu": _expand_lu, "solve": _expand_solve, "inverse": _expand_inverse, "determinant": _expand_determinant,
     "log_determinant": _expand_log_determinant, "cholesky": _expand_cholesky,
-    "triangular_solve": _expand_triangular_solve, "qr": expand_qr, "eigh": expand_eigh, "svd": expand_svd,
-    "pinv": expand_pinv, "lift": expand_lift,
+    "triangular_solve": _expand_triangular_solve, "exponential": _expand_exponential, "qr": expand_qr,
+    "eigh": expand_eigh, "svd": expand_svd, "pinv": expand_pinv, "lift": expand_lift,
 }  # fmt: skip
