@@ -248,6 +248,8 @@ def corner_programs():
         ("a way with one result twice", lambda x: pb.cond(
             pb.sum(x) > 0, lambda x: (x, x), lambda x: (x, x + 1), x), (x,)),
         ("systems", _systems, (np.random.default_rng(9).normal(size=(4, 4)), x.T)),
+        ("spectra", lambda b: _spectra(b[:, :3], b), (x,)),
+        ("a matrix exponential", lambda a: pb.linalg.expm(pb.stack([3 * a, 0.1 * a])), (x[:, :3],)),
         ("singular matrices", _singular, (np.array([[0.0, 0, 1], [0, 0, 2], [0, 0, 3]]),)),
         ("matrices of no elements", lambda x: (pb.linalg.det(x), pb.linalg.inv(x)), (np.zeros((0, 0)),)),
         ("convolutions", _convolutions, (x[0].astype(np.float32), np.arange(3, dtype=np.float32))),
@@ -279,10 +281,16 @@ def _ends(dtype):
 
 
 def _systems(a, b):
-    spd = a @ a.T + np.eye(len(a))
-    n = pb.linalg
-    return (n.solve(a, b), n.solve(pb.stack([a, spd]), b), n.inv(a), n.slogdet(a), n.lu(a), n.qr(a), n.cholesky(spd),
+    spd, n = a @ a.T + np.eye(len(a)), pb.linalg
+    return (n.solve(pb.stack([a, spd]), b), n.slogdet(a), n.lu(a), n.qr(a), n.cholesky(spd),
             pb.grad(lambda a: pb.sum(pb.sin(n.solve(a, b))))(a))  # fmt: skip
+
+
+def _spectra(a, b):
+    w, v = pb.linalg.eigh(np.stack([a + a.T, np.eye(len(a)), 0 * a]))
+    u, d, vh = pb.linalg.svd(b, full_matrices=False)
+    # the rank is one less than it could be
+    return v * w[:, None] @ pb.matrix_transpose(v), u * d @ vh, w, d, pb.grad(pb.linalg.det)(a - a[:1])
 
 
 def _singular(x):
@@ -320,7 +328,7 @@ def digits():
 
     def normal(x, p):
         return (s.erfc(x), s.erfcx(x), s.log_ndtr(5 * pb.minimum(x, 1.0)), s.erfinv(2 * p - 1), s.erfcinv(2 * p),
-                s.ndtri(p), s.ndtri_exp(pb.log(p)), s.ndtr(x))  # fmt: skip
+                s.ndtri_exp(pb.log(p)))  # fmt: skip
 
     def gammas(x, y):
         sides = [f(z) for f in (s.gamma, s.rgamma, s.lgamma, s.digamma) for z in (x, y)]

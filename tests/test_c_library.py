@@ -114,10 +114,14 @@ def test_large_systems_are_loops(tmp_path):
     for x, y in zip(outs, leaves_of(pb.value_and_grad(fit, (0, 1))(a, b)), strict=True):
         assert np.allclose(x, y, rtol=1e-11, atol=1e-12)
     assert run(made, "fit", np.ones((12, 12)), b)[0] == 2
-    made = pb.exchange.to_c_library(lambda a, t: (pb.linalg.lu(a), pb.linalg.qr(t)), a, t, path=tmp_path / "factors")
+
+    def factors(a, t):
+        return pb.linalg.lu(a), pb.linalg.qr(t), pb.linalg.svdvals(t), pb.linalg.eigvalsh(a)
+
+    made = pb.exchange.to_c_library(factors, a, t, path=tmp_path / "factors")
     status, outs = run(made, "factors", a, t)
     assert status == 0
-    for x, y in zip(outs, leaves_of((pb.linalg.lu(a), pb.linalg.qr(t))), strict=True):
+    for x, y in zip(outs, leaves_of(factors(a, t)), strict=True):
         assert np.allclose(x, y, rtol=1e-12, atol=1e-14)
 
 
@@ -281,9 +285,9 @@ def test_every_op_runs_back_from_c(tmp_path):
 
 def test_what_is_refused_is_named(tmp_path, monkeypatch):
     x = np.eye(40)
-    with pytest.raises(ExportError, match="svd") as caught:
-        pb.exchange.to_c_library(lambda x: pb.linalg.svd(x)[1], x, path=tmp_path / "f")
-    assert "svd" in caught.value.op
+    with pytest.raises(ExportError, match="argsort") as caught:
+        pb.exchange.to_c_library(lambda x: pb.sort(x)[1], x, path=tmp_path / "f")
+    assert caught.value.op == "argsort"
     assert not list(tmp_path.iterdir())
     with pytest.raises(ExportError, match="dawsn"):
         pb.exchange.to_c_library(pb.special.dawsn, np.ones(3), path=tmp_path / "f")

@@ -5,6 +5,7 @@ Each loop reads and writes the row or column of its step by masks, so that a pro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -15,17 +16,23 @@ from ..arrays.spec import Spec, spec_of
 from ..ops.contract.matrix_products import matmul
 from ..ops.elementwise import pointwise as p
 from ..ops.elementwise.pointwise import where
+from ..ops.elementwise.rounding import ceil
+from ..ops.elementwise.transcendental import exp2, log2
 from ..ops.functions import astype
 from ..ops.index.indexing import take_along_axis
 from ..ops.linalg.common import hermitian_part
 from ..ops.linalg.gauge import raise_where
-from ..ops.linalg.linear_systems import triangular_solve
+from ..ops.linalg.linear_systems import solve, triangular_solve
+from ..ops.reduce.reductions import any as any_of
 from ..ops.reduce.reductions import argmax, prod
 from ..ops.reduce.reductions import max as largest
 from ..ops.reduce.reductions import sum as total_of
 from ..ops.shape.arrange import diagonal, tril, triu
 from ..ops.shape.reshaping import broadcast_to, expand_dims
+from ..transforms.control.branches_and_loops import while_loop
 from ..transforms.control.scan import scan
+from .reflection_expansions import as_column, as_row, expand_qr, read_column, read_row
+from .rotation_expansions import expand_eigh, expand_lift, expand_pinv, expand_svd
 
 Static = dict[str, Any]
 
@@ -48,27 +55,9 @@ def _call_checked(function: Callable[..., Any], *xs: Any) -> Any:
     return raise_where(found, p.logical_not(p.isfinite(found)), "The matrix is singular or not finite.", "singular")
 
 
-def _row(x: Any, k: Any) -> Any:
-    """Row k of each matrix, where k is known to the loop alone."""
-    rows = np.arange(spec_of(x).shape[-2])[:, None]
-    return total_of(where(p.equal(rows, k), x, 0), axis=-2)
-
-
-def _column(x: Any, k: Any) -> Any:
-    return total_of(where(p.equal(np.arange(spec_of(x).shape[-1]), k), x, 0), axis=-1)
-
-
-def _of_column(x: Any) -> Any:
-    return expand_dims(x, -1)
-
-
-def _of_row(x: Any) -> Any:
-    return expand_dims(x, -2)
-
-
 def _take_rows(x: Any, order: Any) -> Any:
     shape = (*spec_of(order).shape, spec_of(x).shape[-1])
-    return take_along_axis(x, broadcast_to(_of_column(order), shape), axis=-2)
+    return take_along_axis(x, broadcast_to(as_column(order), shape), axis=-2)
 
 
 def _factor(x: Any) -> tuple[Any, Any, Any]:
@@ -78,18 +67,18 @@ def _factor(x: Any) -> tuple[Any, Any, Any]:
 
     def step(state: Any, k: Any) -> Any:
         x, order, parity = state
-        size = where(p.greater_equal(rows, k), p.abs(_column(x, k)), -1)
-        pivot = _of_column(argmax(size, axis=-1))
+        size = where(p.greater_equal(rows, k), p.abs(read_column(x, k)), -1)
+        pivot = as_column(argmax(size, axis=-1))
         swapped = where(p.equal(rows, k), pivot, where(p.equal(rows, pivot), k, rows))
         x, order = _take_rows(x, swapped), take_along_axis(order, swapped, axis=-1)
         parity = where(p.equal(pivot[..., 0], k), parity, -parity)
-        top, column = _row(x, k), _column(x, k)
-        by = _of_column(_column(_of_row(top), k)[..., 0])
+        top, column = read_row(x, k), read_column(x, k)
+        by = as_column(read_column(as_row(top), k)[..., 0])
         # under a zero pivot all are zeros
         factor = where(p.logical_and(p.greater(rows, k), p.not_equal(by, 0)), column / where(p.equal(by, 0), 1, by), 0)
-        x = x - _of_column(factor) * _of_row(where(p.greater(columns, k), top, 0))
-        below = p.logical_and(_of_column(p.greater(rows, k)), p.equal(columns, k))
-        return (where(below, _of_column(factor), x), order, parity), ()
+        x = x - as_column(factor) * as_row(where(p.greater(columns, k), top, 0))
+        below = p.logical_and(as_column(p.greater(rows, k)), p.equal(columns, k))
+        return (where(below, as_column(factor), x), order, parity), ()
 
     order = np.broadcast_to(rows, (*stack, m)).copy()
     start = x, order, np.ones(stack, np.zeros((), spec_of(x).dtype).real.dtype)
@@ -105,7 +94,7 @@ def _expand_lu(x: Any, specs: Sequence[Spec], static: Static) -> tuple[Any, ...]
     left = tril(both[..., :k], -1) + np.eye(*specs[2].shape[-2:], dtype=specs[2].dtype)
     rows = np.arange(spec_of(x).shape[-2])
     # where each row went
-    places = total_of(where(p.equal(_of_row(order), rows[:, None]), rows, 0), axis=-1)
+    places = total_of(where(p.equal(as_row(order), rows[:, None]), rows, 0), axis=-1)
     return places, order, left, triu(both[..., :k, :])
 
 
@@ -139,10 +128,10 @@ def _expand_cholesky(a: Any, specs: Sequence[Spec], static: Static) -> Any:
     n = specs[0].shape[-1]
 
     def step(left: Any, k: Any) -> Any:
-        column = _column(a, k) - matmul(left, _of_column(p.conj(_row(left, k))))[..., 0]
-        column = column / p.sqrt(_column(_of_row(column), k))
+        column = read_column(a, k) - matmul(left, as_column(p.conj(read_row(left, k))))[..., 0]
+        column = column / p.sqrt(read_column(as_row(column), k))
         here = p.logical_and(p.equal(np.arange(n), k), p.greater_equal(np.arange(n)[:, None], k))
-        return where(here, _of_column(column), left), ()
+        return where(here, as_column(column), left), ()
 
     return scan(step, np.zeros(specs[0].shape, specs[0].dtype), np.arange(n))[0]
 
@@ -154,48 +143,61 @@ def _expand_triangular_solve(a: Any, b: Any, specs: Sequence[Spec], static: Stat
     a, b = broadcast_to(a, (*shape[:-2], n, n)), broadcast_to(b, shape)
 
     def step(x: Any, k: Any) -> Any:
-        row = _row(a, k)
+        row = read_row(a, k)
         used = where(p.less(np.arange(n), k) if lower else p.greater(np.arange(n), k), row, 0)
-        new = _row(b, k) - matmul(_of_row(used), x)[..., 0, :]
-        new = new if static["unit"] else new / _column(_of_row(row), k)
-        return where(p.equal(np.arange(n)[:, None], k), _of_row(new), x), ()
+        new = read_row(b, k) - matmul(as_row(used), x)[..., 0, :]
+        new = new if static["unit"] else new / read_column(as_row(row), k)
+        return where(p.equal(np.arange(n)[:, None], k), as_row(new), x), ()
 
     order = np.arange(n) if lower else np.arange(n)[::-1].copy()
     return scan(step, np.zeros(shape, specs[0].dtype), order)[0]
 
 
-def _expand_qr(x: Any, specs: Sequence[Spec], static: Static) -> tuple[Any, Any]:
-    """By reflections that send each column to a multiple of a unit vector, away from its own sign, as LAPACK does; a
-    column that is one already is left as it is.
-    """
-    *stack, m, n = spec_of(x).shape
-    rows, dtype = np.arange(m), specs[0].dtype
+def _expand_exponential(x: Any, specs: Sequence[Spec], static: Static) -> Any:
+    """The quotient of polynomials of degree 13 (Higham, Functions of Matrices, 10.3) of x / 2^k, squared k times."""
+    dtype, n = specs[0].dtype, specs[0].shape[-1]
+    if not n:
+        return x
+    x = astype(x, dtype)
+    size = largest(total_of(p.abs(x), axis=-2), axis=-1)
+    most = 120.0 if spec_of(size).dtype.itemsize == 4 else 1000.0  # so that 2^k is finite
+    halvings = p.minimum(p.maximum(ceil(log2(size / _PADE_BOUND)), 0.0), most)
+    halvings = where(p.isfinite(size), halvings, 0.0)
+    x = x * expand_dims(exp2(-halvings), (-2, -1))
+    powers = [np.eye(n, dtype=dtype), matmul(x, x)]
+    for _ in range(2):
+        powers.append(matmul(powers[-1], powers[1]))
+    b = _PADE
+    even, odd = (matmul(powers[3], _combine(b[8 + i :: 2], powers[1:])) + _combine(b[i:8:2], powers) for i in (0, 1))
+    odd = matmul(x, odd)
+    found = solve(even - odd, even + odd)
 
-    def step(state: Any, k: Any) -> Any:
-        q, r = state
-        column = where(p.greater_equal(rows, k), _column(r, k), 0)
-        scale = largest(p.abs(column), axis=-1, keepdims=True)
-        column = column / where(p.equal(scale, 0), 1, scale)
-        first = _column(_of_row(column), k)
-        below = total_of(where(p.greater(rows, k), column * column, 0), axis=-1, keepdims=True)
-        length = p.sqrt(first * first + below)
-        v = where(p.equal(rows, k), first + where(p.less(first, 0), -length, length), column)
-        weight = where(p.equal(below, 0), 0, 2 / where(p.equal(below, 0), 1, total_of(v * v, axis=-1, keepdims=True)))
-        v, w = _of_column(v), _of_row(v * weight)
-        return (q - matmul(matmul(q, v), w), r - matmul(v, matmul(w, r))), ()
+    def square(state: Any) -> Any:
+        k, y = state
+        return k + 1, where(expand_dims(p.less(k, halvings), (-2, -1)), matmul(y, y), y)
 
-    start = np.broadcast_to(np.eye(m, dtype=dtype), (*stack, m, m)).copy(), astype(x, dtype)
-    q, r = scan(step, start, np.arange(n))[0]
-    k = specs[0].shape[-1]
-    return q[..., :k], triu(r[..., :k, :])
+    return while_loop(
+        lambda state: any_of(p.less(state[0], halvings)), square, (np.zeros((), spec_of(size).dtype), found)
+    )[1]
 
 
+def _combine(weights: Sequence[float], powers: Sequence[Any]) -> Any:
+    total: Any = 0
+    for weight, power in zip(weights, powers, strict=True):
+        total = total + weight * power
+    return total
+
+
+#: The coefficients of that polynomial, and the norm up to which the quotient has all digits.
+_PADE = [math.factorial(26 - j) / (math.factorial(j) * math.factorial(13 - j)) for j in range(14)]
+_PADE_BOUND = 5.371920351148152
 #: What is written for real matrices alone.
-_REAL = frozenset(("qr",))
+_REAL = frozenset(("qr", "eigh", "svd", "pinv", "lift"))
 #: What has no result for some matrices.
-_FAILING = frozenset(("solve", "inverse", "cholesky", "triangular_solve"))
+_FAILING = frozenset(("exponential", "solve", "inverse", "cholesky", "triangular_solve"))
 _ROUTINES: dict[str, Callable[..., Any]] = {
     "lu": _expand_lu, "solve": _expand_solve, "inverse": _expand_inverse, "determinant": _expand_determinant,
     "log_determinant": _expand_log_determinant, "cholesky": _expand_cholesky,
-    "triangular_solve": _expand_triangular_solve, "qr": _expand_qr,
+    "triangular_solve": _expand_triangular_solve, "exponential": _expand_exponential, "qr": expand_qr,
+    "eigh": expand_eigh, "svd": expand_svd, "pinv": expand_pinv, "lift": expand_lift,
 }  # fmt: skip

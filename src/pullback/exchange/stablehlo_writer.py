@@ -14,6 +14,7 @@ from .complex_words import real_dtype
 from .graph_writer import GraphWriter, NoEquivalent, Ref, Shape, array_key
 from .mlir_text import array_of, dense, integers, names_of, signature, tensor_type, type_of, types_of
 from .pairwise_products import Pairing, contract_pairs
+from .stablehlo_operations import ROUTINES, SPECIAL_WORDS
 from .words import GraphWords, is_floating
 
 _INT32: np.dtype[Any] = np.dtype(np.int32)
@@ -110,8 +111,8 @@ class StableHloWriter(GraphWriter):
     def word(self, word: str, dtype: np.dtype[Any], *xs: Ref) -> Ref:
         shape = np.broadcast_shapes(*(x.shape for x in xs))
         xs = tuple(self.expand(x, shape) for x in xs)
-        if word in _SPECIAL:
-            return _SPECIAL[word](self, *xs)
+        if word in SPECIAL_WORDS:
+            return SPECIAL_WORDS[word](self, *xs)
         if word in _COMPARISONS:
             kind = _COMPARED.get(xs[0].dtype.kind, "FLOAT")
             text = f"stablehlo.compare {_COMPARISONS[word]}, {names_of(xs)}, {kind}"
@@ -309,10 +310,10 @@ class StableHloWriter(GraphWriter):
         return x
 
     def has_routine(self, routine: str, dtype: np.dtype[Any]) -> bool:
-        return routine in _ROUTINES
+        return routine in ROUTINES
 
     def matrix(self, routine: str, xs: Sequence[Ref], static: dict[str, Any], made: Sequence[Any]) -> list[Ref]:
-        return [_ROUTINES[routine](self, xs, static, made[0])]
+        return [ROUTINES[routine](self, xs, static, made[0])]
 
     # Programs inside
 
@@ -394,64 +395,3 @@ def _comes_before(w: StableHloWriter, a: Ref, b: Ref) -> Ref:
     k = GraphWords(w, a.dtype)
     found: Ref = k.less(a, b)
     return k.logical_or(found, k.logical_and(k.isnan(b), k.logical_not(k.isnan(a)))) if is_floating(a.dtype) else found
-
-
-def _abs(w: StableHloWriter, x: Ref) -> Ref:
-    return x if x.dtype.kind in "ub" else w.emit(f"stablehlo.abs {x.name}", type_of(x), x.shape, x.dtype)
-
-
-def _sign(w: StableHloWriter, x: Ref) -> Ref:
-    if x.dtype.kind == "u":
-        return w.word("minimum", x.dtype, x, w.constant(np.ones((), x.dtype)))
-    return w.emit(f"stablehlo.sign {x.name}", type_of(x), x.shape, x.dtype)
-
-
-def _select(w: StableHloWriter, condition: Ref, x: Ref, y: Ref) -> Ref:
-    given = [condition, x, y]
-    return w.emit(f"stablehlo.select {names_of(given)}", f"{type_of(condition)}, {type_of(x)}", x.shape, x.dtype)
-
-
-def _isnan(w: StableHloWriter, x: Ref) -> Ref:
-    types = signature([x, x], [Ref("", x.shape, _BOOL)])
-    return w.emit(f"stablehlo.compare NE, {x.name}, {x.name}, FLOAT", types, x.shape, _BOOL)
-
-
-def _isinf(w: StableHloWriter, x: Ref) -> Ref:
-    return w.word("equal", _BOOL, _abs(w, x), w.constant(np.asarray(np.inf, x.dtype)))
-
-
-def _shift_right(w: StableHloWriter, x: Ref, y: Ref) -> Ref:
-    kind = "logical" if x.dtype.kind == "u" else "arithmetic"
-    return w.emit(f"stablehlo.shift_right_{kind} {names_of([x, y])}", type_of(x), x.shape, x.dtype)
-
-
-_SPECIAL: dict[str, Callable[..., Ref]] = {
-    "abs": _abs, "sign": _sign, "select": _select, "isnan": _isnan, "isinf": _isinf,
-    "bitwise_right_shift": _shift_right,
-}  # fmt: skip
-
-
-def _cholesky(w: StableHloWriter, xs: Sequence[Ref], static: dict[str, Any], made: Any) -> Ref:
-    """Of the Hermitian part; above the diagonal StableHLO leaves anything."""
-    (x,), k = xs, GraphWords(w, xs[0].dtype)
-    axes = (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
-    x = k.multiply(k.add(x, k.conj(w.transpose(x, axes))), k.constant(0.5))
-    found = w.emit(f"stablehlo.cholesky {x.name}, lower = true", type_of(x), x.shape, x.dtype)
-    lower = w.constant(np.tril(np.ones(x.shape[-2:], bool)))
-    chosen: Ref = k.select(lower, found, k.constant(0))
-    return chosen
-
-
-def _triangular_solve(w: StableHloWriter, xs: Sequence[Ref], static: dict[str, Any], made: Any) -> Ref:
-    (a, b), stack = xs, made.shape[:-2]
-    given = [w.expand(x, (*stack, *x.shape[-2:])) for x in (a, b)]
-    how = f"left_side = true, lower = {_truth(static['lower'])}, unit_diagonal = {_truth(static['unit'])}"
-    how += ", transpose_a = #stablehlo<transpose NO_TRANSPOSE>"
-    return w.plain("triangular_solve", given, made.shape, a.dtype, how)
-
-
-def _truth(flag: bool) -> str:
-    return "true" if flag else "false"
-
-
-_ROUTINES: dict[str, Callable[..., Ref]] = {"cholesky": _cholesky, "triangular_solve": _triangular_solve}

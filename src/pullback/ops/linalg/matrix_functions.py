@@ -17,6 +17,7 @@ from ...arrays.spec import spec_of, zeros
 from ...errors import ArgumentError, SingularError
 from ..dispatch import apply, shape
 from ..elementwise import pointwise
+from ..forms import Matrix
 from ..op import Op
 from ..reduce import reductions
 from ..shape import arrange
@@ -103,7 +104,7 @@ def _scipy_value(name: str) -> Callable[..., Any]:
     return value
 
 
-def _matrix_function(name: str, value: Callable[..., Any], shift: float) -> Op:
+def _matrix_function(name: str, value: Callable[..., Any], shift: float, form: Any = None) -> Op:
     """`shift` is what is added to the diagonal of samples, so that no eigenvalue is negative."""
 
     def samples(rng: Any) -> Any:
@@ -118,11 +119,12 @@ def _matrix_function(name: str, value: Callable[..., Any], shift: float) -> Op:
         pulls={"x": lambda bar, x: adjoint(_directional_derivative(op, x, adjoint(bar)))},
         push=lambda tangents, out, primals, static: _directional_derivative(op, primals[0], tangents[0]),
         samples=samples,
+        form=form,
     )
     return op
 
 
-_expm = _matrix_function("expm", _expm_value, 0.0)
+_expm = _matrix_function("expm", _expm_value, 0.0, Matrix("exponential", 20.0))
 _logm = _matrix_function("logm", _scipy_value("logm"), 3.0)
 _sqrtm = _matrix_function("sqrtm", _scipy_value("sqrtm"), 3.0)
 

@@ -14,6 +14,7 @@ from ...errors import ArgumentError, ShapeError
 from .. import batching
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
+from ..forms import Matrix
 from ..fusion import cast_whole
 from ..op import Op
 from ..reduce import reductions
@@ -112,6 +113,7 @@ _pinv: Op = common.matrix_op(
     push=_push_pinv,
     batch=_batch_pinv,
     samples=_pinv_samples,
+    form=Matrix("pinv", 12.0),
 )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from ..elementwise.pointwise import add, divide, exp, maximum, multiply, negative, subtract
 from ..signatures import Declarations, UnaryOp
 from . import definition
-from . import expansions as e
+from . import gamma_expansions as e
 from .definition import library_function, shift_order, special, special_op
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..elementwise.pointwise import add, cos, divide, erf, exp, less, multiply, negative, sin, square, where
 from ..signatures import to_pair
-from . import expansions as e
+from . import error_expansions as e
 from .definition import derivative_ops, library_function, special, special_op
 from .densities import integrate_half_line
 

@@ -15,7 +15,7 @@ from ..elementwise.pointwise import add, cos, less, multiply, negative, sin, sub
 from ..fusion import cast_whole
 from ..round_once import rounds_once
 from ..signatures import of_array, of_two_arrays
-from . import expansions as e
+from . import gamma_expansions as e
 from .definition import library_function, refuse_partial, shift_order, special, special_op
 
 
