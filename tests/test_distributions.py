@@ -123,7 +123,9 @@ def test_distribution_function_and_its_inverse(family, values, reference, points
     assert np.allclose(d.cdf(np.array(points)), r.cdf(points), rtol=1e-10)
     assert np.allclose(d.icdf(p), r.ppf(p), rtol=1e-9)
     assert np.allclose(d.cdf(d.icdf(p)), p, rtol=1e-9)
-    assert np.isnan(d.icdf([-0.1, 1.1])).all()
+    assert np.isnan(d.icdf([-0.1, 1.1, math.nan])).all()
+    assert np.isnan(d.cdf(math.nan))
+    assert [d.cdf(-np.inf), d.cdf(np.inf)] == [0.0, 1.0]
     density = pb.vmap(pb.grad(d.cdf))(np.array(points[1:]))
     assert np.allclose(density, r.pdf(points[1:]), rtol=1e-9)
 

@@ -348,9 +348,10 @@ def generalized_pareto(xi: Any) -> Law:
         return x * log1p_ratio(xi * x)
 
     def quantile(p: Any) -> Any:
-        fall = -log1p(-where(p < 1.0, p, 0.5))
+        at_end = p >= 1.0  # false for NaN
+        fall = -log1p(-where(at_end, 0.5, p))
         end = where(xi < 0, -1.0 / where(xi < 0, xi, -1.0), math.inf)
-        return where(p < 1.0, fall * expm1_ratio(xi * fall), end)
+        return where(at_end, end, fall * expm1_ratio(xi * fall))
 
     return Law(
         support=constraints.nonnegative,
