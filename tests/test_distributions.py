@@ -758,6 +758,14 @@ def test_densities_and_slopes_are_native():
         shares = D.Dirichlet(pb.stack([a, b, a])).log_prob(x) + D.Categorical(pb.stack([a, b])).log_prob(1)
         return sum(pb.sum(d.log_prob(x)) for d in numbers) + sum(pb.sum(d.log_prob([0, 1, 1])) for d in counts) + shares
 
+    def supports(t):
+        """What parameters on a simplex and of a correlation matrix cost a sampler."""
+        simplex, factors = D.StickBreaking(), D.CorrelationCholesky()
+        corners = D.Dirichlet(np.ones(3)).log_prob(simplex.forward(t)) + simplex.log_det(t)
+        relaxed = D.RelaxedBernoulli(0.5, pb.sigmoid(t)).log_prob(x[:2])
+        return corners + D.LKJCholesky(2, pb.exp(t[0])).log_prob(factors.forward(t[:1])) + pb.sum(relaxed)
+
+    assert " host " not in str(pb.explain(pb.jit(pb.grad(supports)), np.array([0.1, 0.3])))
     # entropies and divergences are made of the same functions
     guide = lambda a: D.kl_divergence(D.Gamma(a, 2.0), D.Gamma(2.0, a)) - D.Beta(a, 2.0).entropy()  # noqa: E731
     assert " host " not in str(pb.explain(pb.jit(guide), 0.3))
@@ -787,6 +795,19 @@ def test_normalizers_against_many_digits():
                 exact = float(mp.loggamma(a) + mp.loggamma(b) - mp.loggamma(both))
                 assert np.isclose(log_beta(a, b), exact, rtol=1e-14, atol=1e-14)
                 assert np.isclose(pb.grad(log_beta)(a, b), float(digamma[a] - mp.digamma(both)), rtol=1e-12, atol=1e-15)
+
+
+def test_logit_has_its_digits_near_a_half():
+    mp = pytest.importorskip("mpmath")
+    from pullback.distributions.ratios import logit
+
+    for p in (1e-300, 0.2, 0.25, 0.3, 0.5 - 1e-9, 0.5, 0.5 + 1e-12, 0.74, 0.75, 1 - 1e-16):
+        with mp.workdps(40):
+            exact = mp.log(mp.mpf(p) / (1 - mp.mpf(p)))
+            assert np.isclose(logit(p), float(exact), rtol=1e-15, atol=0.0)
+            assert np.isclose(pb.grad(logit)(p), float(1 / (mp.mpf(p) * (1 - mp.mpf(p)))), rtol=1e-14)
+    assert logit(np.array([0.0, 1.0])).tolist() == [-np.inf, np.inf]
+    assert np.isnan(logit(np.array([-0.5, 1.5, math.nan]))).all()
 
 
 def test_float32_beside_python_numbers():

@@ -12,11 +12,10 @@ from ..ops.functions import log_softmax
 from ..ops.reduce.reductions import logsumexp
 from ..ops.reduce.reductions import max as greatest
 from ..ops.reduce.reductions import sum as total
-from ..ops.special.entropy import logit
 from ..ops.value_objects import value_object
 from .constraints import Constraint, real, real_vector, unit_interval
 from .distribution import check_parameter
-from .ratios import times_log, times_log1p
+from .ratios import logit, times_log, times_log1p
 
 
 @final
