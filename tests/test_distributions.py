@@ -512,6 +512,8 @@ def test_divergence_of_vectors_and_unknown_pairs():
         (lambda: D.elbo(lambda x: x, 0.5, key=KEY), "elbo: wants a distribution"),
         (lambda: D.Geometric(0.0), "Geometric: probs"),
         (lambda: D.Wishart(1.0, np.eye(2)), "Wishart: df"),
+        (lambda: D.Wishart(3.0, np.zeros((2, 3))), "Wishart: covariance_matrix must be square"),
+        (lambda: D.MultivariateNormal(np.zeros(2), scale_tril=np.ones((3, 2))), "scale_tril must be square"),
         (lambda: D.LKJCholesky(1), "LKJCholesky: dim"),
         (lambda: D.LogisticNormal(0.0, 1.0), "LogisticNormal: loc"),
         (lambda: D.Normal(np.zeros(3)).expand((4,)), r"Normal\.expand"),

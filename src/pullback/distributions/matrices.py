@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from ..arrays.spec import spec_of
-from ..errors import ArgumentError, ShapeError
+from ..errors import ArgumentError
 from ..ops.axes import as_integer
 from ..ops.contract.matrix_products import matmul
 from ..ops.dispatch import as_value, shape
@@ -118,8 +118,6 @@ class Wishart(Distribution):
     ) -> None:
         factor = matrix_factor("Wishart", covariance_matrix, precision_matrix, scale_tril)
         value, size = as_value(df), shape(factor)[-1]
-        if shape(factor)[-2] != size:
-            raise ShapeError(f"Wishart: wants square matrices, got shape {shape(factor)}.")
         check_parameter("Wishart", "df", value, constraints.interval(size - 1.0, is_open=True))
         set_fields(self, {"df": value, "scale_tril": factor})
 
