@@ -5,6 +5,7 @@ import pytest
 import scipy.stats as st
 
 import pullback as pb
+from pullback.distributions.vector_bijectors import running_sum
 
 D = pb.distributions
 KEY = pb.random.key(3)
@@ -212,3 +213,11 @@ def test_unconstrained_densities_integrate_to_one():
     assert np.allclose(back["p"], point["p"])
     slopes = pb.jit(pb.grad(tree))(tree.unconstrain(point))
     assert slopes["p"].shape == (1,)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 8])
+def test_running_sums(count):
+    x = np.random.default_rng(0).normal(size=(3, count))
+    assert np.allclose(running_sum(x), np.cumsum(x, axis=-1), rtol=1e-13, atol=1e-14)
+    ends = np.array([1.0, np.inf, 2.0])
+    assert running_sum(ends).tolist() == np.cumsum(ends).tolist()

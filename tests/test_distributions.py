@@ -123,7 +123,9 @@ def test_distribution_function_and_its_inverse(family, values, reference, points
     assert np.allclose(d.cdf(np.array(points)), r.cdf(points), rtol=1e-10)
     assert np.allclose(d.icdf(p), r.ppf(p), rtol=1e-9)
     assert np.allclose(d.cdf(d.icdf(p)), p, rtol=1e-9)
-    assert np.isnan(d.icdf([-0.1, 1.1])).all()
+    assert np.isnan(d.icdf([-0.1, 1.1, math.nan])).all()
+    assert np.isnan(d.cdf(math.nan))
+    assert [d.cdf(-np.inf), d.cdf(np.inf)] == [0.0, 1.0]
     density = pb.vmap(pb.grad(d.cdf))(np.array(points[1:]))
     assert np.allclose(density, r.pdf(points[1:]), rtol=1e-9)
 
@@ -510,6 +512,8 @@ def test_divergence_of_vectors_and_unknown_pairs():
         (lambda: D.elbo(lambda x: x, 0.5, key=KEY), "elbo: wants a distribution"),
         (lambda: D.Geometric(0.0), "Geometric: probs"),
         (lambda: D.Wishart(1.0, np.eye(2)), "Wishart: df"),
+        (lambda: D.Wishart(3.0, np.zeros((2, 3))), "Wishart: covariance_matrix must be square"),
+        (lambda: D.MultivariateNormal(np.zeros(2), scale_tril=np.ones((3, 2))), "scale_tril must be square"),
         (lambda: D.LKJCholesky(1), "LKJCholesky: dim"),
         (lambda: D.LogisticNormal(0.0, 1.0), "LogisticNormal: loc"),
         (lambda: D.Normal(np.zeros(3)).expand((4,)), r"Normal\.expand"),
@@ -756,6 +760,14 @@ def test_densities_and_slopes_are_native():
         shares = D.Dirichlet(pb.stack([a, b, a])).log_prob(x) + D.Categorical(pb.stack([a, b])).log_prob(1)
         return sum(pb.sum(d.log_prob(x)) for d in numbers) + sum(pb.sum(d.log_prob([0, 1, 1])) for d in counts) + shares
 
+    def supports(t):
+        """What parameters on a simplex and of a correlation matrix cost a sampler."""
+        simplex, factors = D.StickBreaking(), D.CorrelationCholesky()
+        corners = D.Dirichlet(np.ones(3)).log_prob(simplex.forward(t)) + simplex.log_det(t)
+        relaxed = D.RelaxedBernoulli(0.5, pb.sigmoid(t)).log_prob(x[:2])
+        return corners + D.LKJCholesky(2, pb.exp(t[0])).log_prob(factors.forward(t[:1])) + pb.sum(relaxed)
+
+    assert " host " not in str(pb.explain(pb.jit(supports), np.array([0.1, 0.3])))
     # entropies and divergences are made of the same functions
     guide = lambda a: D.kl_divergence(D.Gamma(a, 2.0), D.Gamma(2.0, a)) - D.Beta(a, 2.0).entropy()  # noqa: E731
     assert " host " not in str(pb.explain(pb.jit(guide), 0.3))
@@ -785,6 +797,19 @@ def test_normalizers_against_many_digits():
                 exact = float(mp.loggamma(a) + mp.loggamma(b) - mp.loggamma(both))
                 assert np.isclose(log_beta(a, b), exact, rtol=1e-14, atol=1e-14)
                 assert np.isclose(pb.grad(log_beta)(a, b), float(digamma[a] - mp.digamma(both)), rtol=1e-12, atol=1e-15)
+
+
+def test_logit_has_its_digits_near_a_half():
+    mp = pytest.importorskip("mpmath")
+    from pullback.distributions.ratios import logit
+
+    for p in (1e-300, 0.2, 0.25, 0.3, 0.5 - 1e-9, 0.5, 0.5 + 1e-12, 0.74, 0.75, 1 - 1e-16):
+        with mp.workdps(40):
+            exact = mp.log(mp.mpf(p) / (1 - mp.mpf(p)))
+            assert np.isclose(logit(p), float(exact), rtol=1e-15, atol=0.0)
+            assert np.isclose(pb.grad(logit)(p), float(1 / (mp.mpf(p) * (1 - mp.mpf(p)))), rtol=1e-14)
+    assert logit(np.array([0.0, 1.0])).tolist() == [-np.inf, np.inf]
+    assert np.isnan(logit(np.array([-0.5, 1.5, math.nan]))).all()
 
 
 def test_float32_beside_python_numbers():

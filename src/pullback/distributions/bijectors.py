@@ -25,8 +25,8 @@ from ..ops.elementwise.pointwise import exp, expm1, log, sigmoid, sign, softplus
 from ..ops.elementwise.transcendental import atanh
 from ..ops.reduce.reductions import sum as total
 from ..ops.shape.reshaping import astype, broadcast_to, reshape
-from ..ops.special.entropy import logit
 from ..ops.value_objects import as_parameter, set_fields, static, value_object
+from .ratios import logit
 
 Shape = tuple[int, ...]
 

@@ -70,7 +70,8 @@ class Distribution(ABC):
         alone would be a float64, and so would a density of float32 values).
         """
         found = spec_of(value)
-        if found.weak is None and found.inexact and found.dtype != np.float64 and not self._has_arrays():
+        is_narrow = found.weak is None and found.inexact and found.dtype != np.float64 and found.device == "cpu"
+        if is_narrow and not self._has_arrays():
             number = lambda p: np.asarray(p, found.dtype) if isinstance(p, float) else p  # noqa: E731
             return map_leaves(number, self)._stated_law()  # type: ignore[no-any-return]
         return self._stated_law()

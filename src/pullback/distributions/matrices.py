@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from ..arrays.spec import spec_of
-from ..errors import ArgumentError, ShapeError
+from ..errors import ArgumentError
 from ..ops.axes import as_integer
 from ..ops.contract.matrix_products import matmul
 from ..ops.dispatch import as_value, shape
@@ -24,12 +24,12 @@ from ..ops.reduce.reductions import sum as total
 from ..ops.shape.arrange import diagonal, tril
 from ..ops.shape.diagonals import diag_embed
 from ..ops.shape.reshaping import broadcast_to, expand_dims, matrix_transpose
-from ..ops.special.gamma import digamma, gammaln, multigammaln
 from ..ops.value_objects import set_fields, static, value_object
 from . import constraints
 from .distribution import Distribution, check_parameter, ranked
 from .law import Law, beside
 from .normal_vectors import inverse_of, matrix_factor
+from .normalizers import digamma, log_gamma
 
 
 @final
@@ -66,7 +66,7 @@ class LKJCholesky(Distribution):
 
         def normalizer() -> Any:
             alpha = eta + 0.5 * (n - 1)
-            return 0.5 * (n - 1) * math.log(math.pi) + multigammaln(alpha - 0.5, n - 1) - (n - 1) * gammaln(alpha)
+            return 0.5 * (n - 1) * math.log(math.pi) + _log_multigamma(alpha - 0.5, n - 1) - (n - 1) * log_gamma(alpha)
 
         def draw(size: Any, key: Any, dtype: Any) -> Any:
             # row by row (the onion method): its length before the diagonal by a beta variable, its direction uniform
@@ -118,8 +118,6 @@ class Wishart(Distribution):
     ) -> None:
         factor = matrix_factor("Wishart", covariance_matrix, precision_matrix, scale_tril)
         value, size = as_value(df), shape(factor)[-1]
-        if shape(factor)[-2] != size:
-            raise ShapeError(f"Wishart: wants square matrices, got shape {shape(factor)}.")
         check_parameter("Wishart", "df", value, constraints.interval(size - 1.0, is_open=True))
         set_fields(self, {"df": value, "scale_tril": factor})
 
@@ -147,7 +145,7 @@ class Wishart(Distribution):
             left, right = (broadcast_to(m, (*lead, n, n)) for m in (factor, own))
             ratio = triangular_solve(left, right, lower=True)
             weight = 0.5 * (df - n - 1.0) * log_det(own) - 0.5 * total(square(ratio), axis=(-2, -1))
-            return weight - 0.5 * df * (n * math.log(2.0) + log_det(factor)) - multigammaln(0.5 * df, n)
+            return weight - 0.5 * df * (n * math.log(2.0) + log_det(factor)) - _log_multigamma(0.5 * df, n)
 
         def draw(size: Any, key: Any, dtype: Any) -> Any:
             # Bartlett: L A A^T L^T, with normal numbers in A below a diagonal of square roots of chi-square ones
@@ -165,7 +163,7 @@ class Wishart(Distribution):
 
         def entropy() -> Any:
             halves = total(digamma(0.5 * (df - _steps(n, df))), axis=0)
-            known = multigammaln(0.5 * df, n) - 0.5 * (df - n - 1.0) * halves + 0.5 * n * df
+            known = _log_multigamma(0.5 * df, n) - 0.5 * (df - n - 1.0) * halves + 0.5 * n * df
             return 0.5 * (n + 1.0) * (log_det(factor) + n * math.log(2.0)) + known
 
         return Law(
@@ -186,6 +184,11 @@ def _is_not_definite(x: Any) -> Any:
     """Asked before any Cholesky factor is."""
     asymmetric = constraints.positive_definite.outside(x)  # type: ignore[misc]
     return asymmetric | any_of(eigvalsh(x) <= 0, axis=-1)
+
+
+def _log_multigamma(a: Any, n: int) -> Any:
+    """The logarithm of the gamma function of n by n matrices."""
+    return 0.25 * n * (n - 1) * math.log(math.pi) + total(log_gamma(a - 0.5 * _steps(n, a)), axis=0)
 
 
 def _steps(n: int, df: Any) -> Any:

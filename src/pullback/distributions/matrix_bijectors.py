@@ -16,11 +16,11 @@ from ..ops.elementwise.transcendental import atanh
 from ..ops.linalg.factorizations import cholesky
 from ..ops.placement import move
 from ..ops.reduce.reductions import sum as total
-from ..ops.reduce.scans import cumulative_sum
 from ..ops.shape.arrange import diagonal
 from ..ops.shape.reshaping import matrix_transpose, reshape
 from ..ops.value_objects import value_object
 from .bijectors import Bijector, Shape
+from .vector_bijectors import running_sum
 
 
 @final
@@ -74,7 +74,7 @@ class CorrelationCholesky(Bijector):
         y = as_value(y)
         rows, columns = np.tril_indices(spec_of(y).shape[-1], -1)
         # what a row has left, summed from its end, where small numbers keep their digits
-        left = sqrt(cumulative_sum(square(y)[..., ::-1], axis=-1)[..., ::-1])
+        left = sqrt(running_sum(square(y)[..., ::-1])[..., ::-1])
         return atanh(y[..., rows, columns] / left[..., rows, columns])
 
     def log_det(self, x: Any) -> Any:

@@ -103,6 +103,9 @@ def matrix_factor(family: str, covariance: Any, precision: Any, factor: Any) -> 
         raise ArgumentError(f"{family}: pass one of covariance_matrix, precision_matrix, scale_tril.")
     (name,) = chosen
     value = as_value(given[name])
+    found = shape(value)
+    if len(found) >= 2 and found[-2] != found[-1]:
+        raise ShapeError(f"{family}: {name} must be square matrices, got shape {found}.")
     constraint = constraints.lower_cholesky if name == "scale_tril" else constraints.positive_definite
     check_parameter(family, name, value, constraint)
     if name == "scale_tril":

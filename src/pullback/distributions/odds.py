@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from typing import Any, final
 
+import numpy as np
+
 from ..errors import ArgumentError
-from ..ops.dispatch import as_value
+from ..ops.dispatch import as_value, shape
 from ..ops.elementwise.pointwise import exp, log, minimum, sigmoid, softplus, stop_gradient, where
 from ..ops.functions import log_softmax
 from ..ops.reduce.reductions import logsumexp
 from ..ops.reduce.reductions import max as greatest
 from ..ops.reduce.reductions import sum as total
-from ..ops.special.entropy import logit
+from ..ops.shape.reshaping import broadcast_to, moveaxis
 from ..ops.value_objects import value_object
 from .constraints import Constraint, real, real_vector, unit_interval
 from .distribution import check_parameter
-from .ratios import times_log, times_log1p
+from .ratios import logit, times_log, times_log1p
 
 
 @final
@@ -87,11 +89,11 @@ class Shares:
         return times_log(x, self.p)
 
     def log_mean_exp(self, x: Any) -> Any:
-        """log of the mean of exp(x), with a finite slope in a probability of 0 too."""
-        p = self.p
-        peak = stop_gradient(greatest(where(p > 0, log(p) + x, -math.inf), axis=-1, keepdims=True))
+        """log of the mean of exp(x) along the last axis, with a finite slope in a probability of 0 too."""
+        p, x, axis = _align_classes(self.p, x)
+        peak = stop_gradient(greatest(where(p > 0, log(p) + x, -math.inf), axis=axis, keepdims=True))
         peak = where(peak == -math.inf, 0.0, peak)
-        return log(total(p * exp(minimum(x - peak, 700.0)), axis=-1)) + peak[..., 0]
+        return log(total(p * exp(minimum(x - peak, 700.0)), axis=axis)) + total(peak, axis=axis)
 
 
 @final
@@ -114,10 +116,24 @@ class Logits:
         return where(as_value(x) == 0, 0.0, x * where(as_value(x) == 0, 0.0, self.logs))
 
     def log_mean_exp(self, x: Any) -> Any:
-        """log of the mean of exp(x)."""
-        return logsumexp(self.logs + x, axis=-1)
+        """log of the mean of exp(x) along the last axis."""
+        logs, x, axis = _align_classes(self.logs, x)
+        return logsumexp(logs + x, axis=axis)
 
 
+def _align_classes(weights: Any, x: Any) -> tuple[Any, Any, int]:
+    """Both of one shape, and the axis of the classes: the first one if they are few, since compiled code fills its
+    vectors along the last axis.
+    """
+    whole = np.broadcast_shapes(shape(weights), shape(x))
+    weights, x = broadcast_to(weights, whole), broadcast_to(x, whole)
+    if len(whole) == 1 or whole[-1] > _FEW:
+        return weights, x, -1
+    return moveaxis(weights, -1, 0), moveaxis(x, -1, 0), 0
+
+
+#: So many classes, and no more, are few.
+_FEW = 16
 #: Of an event that occurs at last.
 POSSIBLE = Constraint("probabilities above 0", lambda p: (p <= 0) | (p > 1))
 _VECTOR = Constraint("vectors of numbers not below 0, not all of them 0", lambda x: _is_no_share(x), 1)

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..ops.elementwise.pointwise import abs as magnitude
 from ..ops.elementwise.pointwise import equal, expm1, less_equal, log, log1p, logical_and, where
+from ..ops.fusion import fuse
 
 
 def polynomial(x: Any, *coefficients: float) -> Any:
@@ -39,6 +40,15 @@ def log1p_ratio(x: Any) -> Any:
     near, few, far = split(x, 0.03)
     series = polynomial(few, *((-1.0) ** n / (n + 1) for n in range(11, -1, -1)))
     return where(near, series, log1p(far) / far)
+
+
+@fuse(autocast="high")
+def logit(p: Any) -> Any:
+    """log(p / (1 - p)), with its digits near a half, where it is 0."""
+    s = 2.0 * p - 1.0
+    near = magnitude(s) < 0.5
+    few, far = where(near, s, 0.0), where(near, 0.25, p)
+    return where(near, log1p(few) - log1p(-few), log(far) - log1p(-far))
 
 
 def times_log(x: Any, y: Any) -> Any:

@@ -33,7 +33,6 @@ from ..ops.random import samplers
 from ..ops.random.keys import fold_in
 from ..ops.special.bessel import i0e, i1e
 from ..ops.special.circular import von_mises_cdf, von_mises_quantile
-from ..ops.special.entropy import logit
 from ..ops.special.error_functions import erfinv, ndtr, ndtri
 from ..ops.special.gamma import gammaln
 from ..ops.special.incomplete_beta import betainc, betaincinv
@@ -41,7 +40,7 @@ from ..ops.special.incomplete_gamma import gammainc, gammaincc, gammainccinv, ga
 from . import constraints
 from .law import Law, batch_of
 from .normalizers import digamma, entropy_part, log_beta, log_gamma
-from .ratios import expm1_ratio, log1p_ratio, times_log, times_log1p
+from .ratios import expm1_ratio, log1p_ratio, logit, times_log, times_log1p
 
 EULER = float(np.euler_gamma)
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -348,9 +347,10 @@ def generalized_pareto(xi: Any) -> Law:
         return x * log1p_ratio(xi * x)
 
     def quantile(p: Any) -> Any:
-        fall = -log1p(-where(p < 1.0, p, 0.5))
+        at_end = p >= 1.0  # false for NaN
+        fall = -log1p(-where(at_end, 0.5, p))
         end = where(xi < 0, -1.0 / where(xi < 0, xi, -1.0), math.inf)
-        return where(p < 1.0, fall * expm1_ratio(xi * fall), end)
+        return where(at_end, end, fall * expm1_ratio(xi * fall))
 
     return Law(
         support=constraints.nonnegative,

@@ -17,12 +17,11 @@ from ..ops.elementwise.pointwise import exp, log, softplus
 from ..ops.linalg.linear_systems import triangular_solve
 from ..ops.placement import move
 from ..ops.reduce.reductions import sum as total
-from ..ops.reduce.scans import cumulative_sum
 from ..ops.shape.arrange import concat, diagonal
 from ..ops.shape.reshaping import broadcast_to, expand_dims
-from ..ops.special.entropy import logit
 from ..ops.value_objects import as_parameter, set_fields, value_object
 from .bijectors import Bijector, Shape, everywhere
+from .ratios import logit
 
 
 def _log_places(count: int, like: Any) -> Any:
@@ -36,6 +35,20 @@ def _size(x: Any, what: str) -> int:
     if not shape:
         raise ShapeError(f"{what}: maps vectors, got a number.")
     return shape[-1]
+
+
+def running_sum(x: Any) -> Any:
+    """The sums of the first numbers along the last axis: of 1, then 2, 4, ... neighbors, as native ops, where NumPy's
+    is a step of the host.
+    """
+    found = spec_of(x)
+    *lead, count = found.shape
+    step = 1
+    while step < count:
+        nothing = move(np.zeros((*lead, step), found.dtype), found.device)
+        x = x + concat([nothing, x[..., :-step]], axis=-1)
+        step *= 2
+    return x
 
 
 @final
@@ -60,7 +73,7 @@ class StickBreaking(Bijector):
         y = as_value(y)
         count = _size(y, "StickBreaking.inverse") - 1
         # what is left after each share, summed from the far end so that small remainders keep their digits
-        left = cumulative_sum(y[..., ::-1], axis=-1)[..., ::-1]
+        left = running_sum(y[..., ::-1])[..., ::-1]
         with np.errstate(all="ignore"):  # where nothing is left, no number says how it is shared
             return logit(y[..., :-1] / left[..., :-1]) + _log_places(count, y)
 
@@ -77,7 +90,7 @@ class StickBreaking(Bijector):
         shifted = self._shifted(x)
         logs, left = -softplus(-shifted), -softplus(shifted)
         start = shifted[..., :1] * 0.0
-        return logs, concat([start, cumulative_sum(left, axis=-1)], axis=-1)
+        return logs, concat([start, running_sum(left)], axis=-1)
 
     def forward_shape(self, shape: Shape) -> Shape:
         return (*shape[:-1], shape[-1] + 1)
