@@ -150,6 +150,26 @@ def test_solves_that_fail_say_where(compiled):
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)
+def test_a_span_of_no_length_moves_with_its_times(policy):
+    """Derivatives at t1 = t0 are those of the slope: a solve without steps had none."""
+
+    def end(t0, t1, y0, k, at=None):
+        times = None if at is None else pb.stack([at, at])
+        y = pb.ode.solve(lambda t, y, k: pb.sin(t) - k * y, y0, (t0, t1), k, saveat=times, derivative=policy).y
+        return y if at is None else y[1]
+
+    x = tuple(map(np.asarray, (0.5, 0.5, 1.2, 0.7)))
+    slope = np.sin(0.5) - 0.7 * 1.2
+    assert np.allclose(pb.grad(end, (0, 1, 2, 3))(*x), [-slope, slope, 1.0, 0.0])
+    assert np.allclose(pb.grad(end, (0, 1, 2, 4))(*x, x[0]), [-slope, 0.0, 1.0, slope])
+    assert np.isclose(pb.jvp(end, x, (0.0, 2.0, 0.0, 0.0))[1], 2 * slope)
+    second = pb.grad(lambda t1, k: pb.grad(end, 1)(0.5, t1, 1.2, k), (0, 1))(x[1], x[3])
+    assert np.allclose(second, [np.cos(0.5) - 0.7 * slope, -1.2])
+    found = pb.vmap(pb.grad(lambda t1: end(0.5, t1, 1.2, 0.7)))(np.array([0.5, 1.0]))
+    assert np.isclose(found[0], slope)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=repr)
 def test_gradients_of_lorenz(policy):
     y0, p = np.array([1.0, 0.5, -0.3]), (10.0, 28.0, 8 / 3)
 
@@ -367,6 +387,21 @@ def test_a_solve_inside_a_loop_and_inside_f():
     assert np.isclose(pb.ode.solve(inner, 1.0, (0.0, 1.0)).y, np.exp(-1), rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", [pb.ode.ContinuousAdjoint, pb.ode.InterpolatedAdjoint, pb.ode.ForwardSensitivity])
+def test_further_equations_that_fail_say_so(kind):
+    """A gradient whose own solve needs more steps than there may be is an error, or NaN: it was a number."""
+
+    def end(k, strict):
+        f = lambda t, y, k: pb.stack([-k * y[0] * pb.sin(3 * t) ** 2, pb.cos(y[0]) * y[1]])  # noqa: E731
+        options = {"rtol": 1e-3, "derivative": kind(rtol=1e-7), "strict": strict, "max_steps": 13}
+        return pb.ode.solve(f, np.ones(2), (0.0, 5.0), k, **options).y.sum()
+
+    assert end(1.3, True) > 1
+    with pytest.raises(pb.errors.TooManyStepsError, match=r"the solve (of its|backward)"):
+        pb.grad(end)(1.3, True)
+    assert np.isnan(pb.grad(end)(1.3, False))
+
+
 def test_rejected_steps_that_overflow_leave_gradients_finite():
     # the first guess of a step is far too long, and the trial overflows; y = (y0^-6 + 6 t)^(-1/6)
     control, f = pb.ode.PID(first=1.0), lambda t, y: -(y**7)
@@ -401,6 +436,9 @@ def test_a_solve_that_stops_early_has_the_derivative_of_what_it_returns(snapshot
 
 def test_states_at_the_edge():
     assert pb.ode.solve(lambda t, y: -y, 1, (0, 1)).y == pb.ode.solve(lambda t, y: -y, 1.0, (0, 1)).y
+    assert np.array_equal(*(pb.ode.solve(lambda t, y: -y, np.array([1, 2], d), (0, 1)).y for d in (int, float)))
+    # without an atol, a number that stays zero has no error
+    assert np.isclose(pb.ode.solve(lambda t, y: -y, np.array([0.0, 1.0]), (0, 1), atol=0.0).y, [0, np.exp(-1)]).all()
     empty = pb.ode.solve(lambda t, y: -y, np.zeros((0, 2)), (0.0, 1.0))
     assert (empty.y.shape, empty.report.status) == ((0, 2), 0)
     with pytest.raises(pb.errors.DtypeError, match="unknowns are real"):

@@ -55,7 +55,7 @@ class Outcome(NamedTuple):
 class Problem:
     """dy/dt = function(t, y, *arguments) on vectors of a dtype on a device, and how it is solved. With `has_times` the
     states at given times are wanted, not that at the end; with `saves_states` those of all accepted steps are kept,
-    else so many `snapshots`, none if a backward pass needs none.
+    else so many `snapshots`, none if a backward pass needs none. `purpose` says what further equations are solved for.
     """
 
     function: Callable[..., Any]
@@ -71,6 +71,7 @@ class Problem:
     device: str
     events: tuple[Condition, ...] = ()
     snapshots: int = 0
+    purpose: str = ""
 
     def slope(self, arguments: tuple[Any, ...]) -> Slope:
         """The function with its arguments filled in."""

@@ -140,14 +140,19 @@ def _check_option(given: Any, kind: type, name: str, example: str) -> Any:
 
 
 def _lay_out_state(y0: Any) -> tuple[VectorLayout, list[Any]]:
-    """The state at the start; Python's integers are numbers like 1.0 there, as they are in the span."""
-    state = map_tree(lambda x: float(x) if type(x) is int else x, y0)
-    layout, leaves = VectorLayout.from_tree(state, "ode.solve", allow_complex=True)
+    """The state at the start; integers are numbers like 1.0 there, as they are in the span."""
+    layout, leaves = VectorLayout.from_tree(map_tree(_as_float, y0), "ode.solve", allow_complex=True)
     if layout.dtype.itemsize < 4:
         raise DtypeError(
             f"ode.solve: states of {layout.dtype} are too coarse.\n  Solve in float32, and cast the result."
         )
     return layout, leaves
+
+
+def _as_float(x: Any) -> Any:
+    if isinstance(x, (np.ndarray, np.integer)) and x.dtype.kind in "iu":
+        return x.astype(float)
+    return float(x) if type(x) is int else x
 
 
 def _parse_span(span: Any, layout: VectorLayout) -> tuple[Any, Any]:

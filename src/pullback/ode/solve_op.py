@@ -43,7 +43,7 @@ def _run(call: Call, xs: Sequence[Any]) -> Outcome:
 def _solve_bare(xp: Any, *xs: Any, call: Call) -> Any:
     done = _run(call, xs)
     if call.problem.strict:
-        check_outcome(done.counts, done.numbers)
+        check_outcome(done.counts, done.numbers, call.problem.purpose)
     return as_bare_results(tuple(done), "ode.solve")
 
 
@@ -52,11 +52,11 @@ def _stage_solve(*xs: Any, call: Call) -> Any:
     if not call.problem.strict:
         return tuple(done)
     # it reads what it says alone: states that no backward pass asks for are not kept for it
-    return (apply(_check_op, done.y, done.counts, done.numbers), *done[1:])
+    return (apply(_check_op, done.y, done.counts, done.numbers, purpose=call.problem.purpose), *done[1:])
 
 
-def _check_bare(xp: Any, y: Any, counts: Any, numbers: Any) -> Any:
-    check_outcome(counts, numbers)
+def _check_bare(xp: Any, y: Any, counts: Any, numbers: Any, purpose: str) -> Any:
+    check_outcome(counts, numbers, purpose)
     return y
 
 
@@ -103,7 +103,7 @@ def _batch(size: int, axes: tuple[int | None, ...], *xs: Any, call: Call) -> Any
 
 
 _check_op: Op = make_custom_record(
-    "check_solve", ("y", "counts", "numbers"), _check_bare, None, None, None, lambda *specs: specs[0]
+    "check_solve", ("y", "counts", "numbers"), _check_bare, None, None, None, lambda *specs, purpose: specs[0]
 )  # fmt: skip
 _solve_op: Op = replace(make_custom_record(
     "solve_ode", ("*xs",), _solve_bare, Formula(_pull, ("bar", "out", "xs", "call")),
