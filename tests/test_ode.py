@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
+from scipy.linalg import expm
 
 import pullback as pb
 
@@ -41,6 +42,28 @@ def test_detest_problems_to_the_tolerance(name):
         assert 0 < found.report.error <= 1
         assert found.report.status == 0
         assert found.report.t == 20.0
+
+
+def test_chains_and_orbits_of_detest():
+    """Classes C (linear, beside exponentials) and D (ellipses, beside Kepler's equation), each as a batch."""
+    ends, weights = np.r_[-np.ones(9), 0.0], np.arange(1.0, 10.0)
+    chains = np.diag(np.ones(9), -1) + np.diag(ends), np.diag(weights, -1) + np.diag(np.r_[-weights, 0.0])
+    chains = np.stack([*chains, np.diag(np.ones(9), -1) + np.diag(np.ones(9), 1) - 2 * np.eye(10)])
+    options = {"method": pb.ode.Dopri8(), "rtol": 1e-9, "atol": 1e-9}
+    decay = pb.jit(pb.vmap(lambda a: pb.ode.solve(lambda t, y, a: a @ y, np.eye(10)[0], (0, 20), a, **options).y))
+    assert np.abs(decay(chains) - expm(20 * chains)[:, :, 0]).max() < 1e-8
+
+    def orbit(e):
+        start = (pb.stack([1 - e, 0.0]), pb.stack([0.0, pb.sqrt((1 + e) / (1 - e))]))
+        return pb.ode.solve(lambda t, y: (y[1], -y[0] / pb.sum(y[0] ** 2) ** 1.5), start, (0, 20), **options)[1:3]
+
+    e = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
+    (found, _), report = pb.jit(pb.vmap(orbit))(e)
+    angle = 20 + e
+    for _ in range(50):
+        angle = angle - (angle - e * np.sin(angle) - 20) / (1 - e * np.cos(angle))
+    assert np.abs(found - np.stack([np.cos(angle) - e, np.sqrt(1 - e**2) * np.sin(angle)], 1)).max() < 3e-7
+    assert (np.diff(report.steps) > 0).all()  # the longer the ellipse, the more steps
 
 
 def test_tighter_tolerances_give_smaller_errors():

@@ -9,10 +9,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..arrays.trees import map_tree
 from ..ops.placement import move
 from .events import Condition
 from .methods import Method, Slope, Tolerance
 from .step_control import StepControl
+
+
+def integers_as_floats(state: Any) -> Any:
+    """A tree whose integers are numbers like 1.0, as they are in a span."""
+
+    def convert(x: Any) -> Any:
+        if isinstance(x, (np.ndarray, np.integer)) and x.dtype.kind in "iu":
+            return x.astype(float)
+        return float(x) if type(x) is int else x
+
+    return map_tree(convert, state)
 
 
 class Status(IntEnum):

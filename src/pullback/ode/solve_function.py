@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays.argument_checks import check_functions, short_repr
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, wrap
-from ..arrays.trees import flatten, map_tree, unflatten
+from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..implicit.option_checks import check_positive_count
@@ -32,7 +32,7 @@ from .events import Condition, Event, EventRecord, parse_events, slots_of
 from .explicit_methods import Tsit5
 from .methods import Method, Tolerance
 from .policies import Call, DerivativePolicy, may_be_pulled
-from .problem import Outcome, Problem
+from .problem import Outcome, Problem, integers_as_floats
 from .report import Report, Solution
 from .solve_op import solve_vectors
 from .step_control import PID, FixedSteps, StepControl
@@ -141,18 +141,12 @@ def _check_option(given: Any, kind: type, name: str, example: str) -> Any:
 
 def _lay_out_state(y0: Any) -> tuple[VectorLayout, list[Any]]:
     """The state at the start; integers are numbers like 1.0 there, as they are in the span."""
-    layout, leaves = VectorLayout.from_tree(map_tree(_as_float, y0), "ode.solve", allow_complex=True)
+    layout, leaves = VectorLayout.from_tree(integers_as_floats(y0), "ode.solve", allow_complex=True)
     if layout.dtype.itemsize < 4:
         raise DtypeError(
             f"ode.solve: states of {layout.dtype} are too coarse.\n  Solve in float32, and cast the result."
         )
     return layout, leaves
-
-
-def _as_float(x: Any) -> Any:
-    if isinstance(x, (np.ndarray, np.integer)) and x.dtype.kind in "iu":
-        return x.astype(float)
-    return float(x) if type(x) is int else x
 
 
 def _parse_span(span: Any, layout: VectorLayout) -> tuple[Any, Any]:
