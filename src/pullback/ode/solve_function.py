@@ -219,6 +219,11 @@ def _on_numbers(condition: Function, layout: VectorLayout, structure: Any) -> Fu
         level = as_array_leaf(found, "ode.Event: the condition")
         if shape(level) != ():
             raise ShapeError(f"ode.Event: the condition returned shape {shape(level)}, wanted one number.")
+        if spec_of(level).dtype.kind in "bc":
+            raise DtypeError(
+                f"ode.Event: the condition returned {spec_of(level)}, wanted a real number whose sign changes.\n"
+                "  Write y < 1 as y - 1, with direction=-1."
+            )
         return move(astype(level, layout.dtype), layout.device)
 
     return measure

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays.argument_checks import check_functions, short_repr
+from ..arrays.backends import to_host
 from ..arrays.spec import Spec, spec_of
 from ..arrays.trees import flatten, leaves_matching, unflatten
 from ..checkpoint.loops.checkpoint_loop import checkpoint_loop
@@ -161,11 +162,10 @@ def _choose_noise(
     if math.prod(tree.shape) != math.prod(size):
         raise ShapeError(f"ode.solve_sde: the path has shape {tree.shape}, the noise of this equation {size}.")
     if all(is_bare(t) or isinstance(t, (int, float)) for t in (*span, tree.t0, tree.t1)):
-        slack = 1e-6 * abs(tree.t1 - tree.t0)
-        if span[0] < tree.t0 - slack or span[1] > tree.t1 + slack:
-            raise ArgumentError(
-                f"ode.solve_sde: the path is known from {tree.t0} to {tree.t1}, the span is ({span[0]}, {span[1]})."
-            )
+        t0, t1, first, last = (float(to_host(t)) for t in (*span, tree.t0, tree.t1))
+        slack = 1e-6 * (last - first)
+        if t0 < first - slack or t1 > last + slack:
+            raise ArgumentError(f"ode.solve_sde: the path is known from {first} to {last}, the span is ({t0}, {t1}).")
 
     def noise_of_path(i: Any, t: Any, after: Any) -> Noise:
         return Noise(*(astype(reshape(x, size), state.dtype) for x in tree.noise(t, after)))
