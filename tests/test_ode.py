@@ -166,6 +166,10 @@ def test_solves_that_fail_say_where(compiled):
     broken = wrap(lambda y0: pb.ode.solve(lambda t, y: pb.log(0.5 - t) + 0 * y, y0, (0.0, 1.0)).y)
     with pytest.raises(pb.errors.NonFiniteStateError, match=r"t = 0\.4|t = 0\.5"), np.errstate(all="ignore"):
         broken(np.array(1.0))
+    # linear in the state: the gradient asks for none
+    slope = wrap(pb.grad(lambda k: pb.ode.solve(lambda t, y, k: pb.cos(k * t), 0.0, (0.0, 9.0), k, max_steps=9).y))
+    with pytest.raises(pb.errors.TooManyStepsError, match="9 steps"):
+        slope(np.array(50.0))
     lax = wrap(lambda y0: pb.ode.solve(lambda t, y: y * y, y0, (0.0, 2.0), strict=False).report.status)
     assert int(lax(np.array(1.0))) == 2
     with pytest.raises(pb.errors.IntegrationError, match="element 1 of the batch"):
