@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
+from scipy.linalg import expm
 
 import pullback as pb
 
@@ -41,6 +42,28 @@ def test_detest_problems_to_the_tolerance(name):
         assert 0 < found.report.error <= 1
         assert found.report.status == 0
         assert found.report.t == 20.0
+
+
+def test_chains_and_orbits_of_detest():
+    """Classes C (linear, beside exponentials) and D (ellipses, beside Kepler's equation), each as a batch."""
+    ends, weights = np.r_[-np.ones(9), 0.0], np.arange(1.0, 10.0)
+    chains = np.diag(np.ones(9), -1) + np.diag(ends), np.diag(weights, -1) + np.diag(np.r_[-weights, 0.0])
+    chains = np.stack([*chains, np.diag(np.ones(9), -1) + np.diag(np.ones(9), 1) - 2 * np.eye(10)])
+    options = {"method": pb.ode.Dopri8(), "rtol": 1e-9, "atol": 1e-9}
+    decay = pb.jit(pb.vmap(lambda a: pb.ode.solve(lambda t, y, a: a @ y, np.eye(10)[0], (0, 20), a, **options).y))
+    assert np.abs(decay(chains) - expm(20 * chains)[:, :, 0]).max() < 1e-8
+
+    def orbit(e):
+        start = (pb.stack([1 - e, 0.0]), pb.stack([0.0, pb.sqrt((1 + e) / (1 - e))]))
+        return pb.ode.solve(lambda t, y: (y[1], -y[0] / pb.sum(y[0] ** 2) ** 1.5), start, (0, 20), **options)[1:3]
+
+    e = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
+    (found, _), report = pb.jit(pb.vmap(orbit))(e)
+    angle = 20 + e
+    for _ in range(50):
+        angle = angle - (angle - e * np.sin(angle) - 20) / (1 - e * np.cos(angle))
+    assert np.abs(found - np.stack([np.cos(angle) - e, np.sqrt(1 - e**2) * np.sin(angle)], 1)).max() < 3e-7
+    assert (np.diff(report.steps) > 0).all()  # the longer the ellipse, the more steps
 
 
 def test_tighter_tolerances_give_smaller_errors():
@@ -143,10 +166,34 @@ def test_solves_that_fail_say_where(compiled):
     broken = wrap(lambda y0: pb.ode.solve(lambda t, y: pb.log(0.5 - t) + 0 * y, y0, (0.0, 1.0)).y)
     with pytest.raises(pb.errors.NonFiniteStateError, match=r"t = 0\.4|t = 0\.5"), np.errstate(all="ignore"):
         broken(np.array(1.0))
+    # linear in the state: the gradient asks for none
+    slope = wrap(pb.grad(lambda k: pb.ode.solve(lambda t, y, k: pb.cos(k * t), 0.0, (0.0, 9.0), k, max_steps=9).y))
+    with pytest.raises(pb.errors.TooManyStepsError, match="9 steps"):
+        slope(np.array(50.0))
     lax = wrap(lambda y0: pb.ode.solve(lambda t, y: y * y, y0, (0.0, 2.0), strict=False).report.status)
     assert int(lax(np.array(1.0))) == 2
     with pytest.raises(pb.errors.IntegrationError, match="element 1 of the batch"):
         pb.vmap(blow_up)(np.array([0.1, 1.0, 0.2]))
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=repr)
+def test_a_span_of_no_length_moves_with_its_times(policy):
+    """Derivatives at t1 = t0 are those of the slope: a solve without steps had none."""
+
+    def end(t0, t1, y0, k, at=None):
+        times = None if at is None else pb.stack([at, at])
+        y = pb.ode.solve(lambda t, y, k: pb.sin(t) - k * y, y0, (t0, t1), k, saveat=times, derivative=policy).y
+        return y if at is None else y[1]
+
+    x = tuple(map(np.asarray, (0.5, 0.5, 1.2, 0.7)))
+    slope = np.sin(0.5) - 0.7 * 1.2
+    assert np.allclose(pb.grad(end, (0, 1, 2, 3))(*x), [-slope, slope, 1.0, 0.0])
+    assert np.allclose(pb.grad(end, (0, 1, 2, 4))(*x, x[0]), [-slope, 0.0, 1.0, slope])
+    assert np.isclose(pb.jvp(end, x, (0.0, 2.0, 0.0, 0.0))[1], 2 * slope)
+    second = pb.grad(lambda t1, k: pb.grad(end, 1)(0.5, t1, 1.2, k), (0, 1))(x[1], x[3])
+    assert np.allclose(second, [np.cos(0.5) - 0.7 * slope, -1.2])
+    found = pb.vmap(pb.grad(lambda t1: end(0.5, t1, 1.2, 0.7)))(np.array([0.5, 1.0]))
+    assert np.isclose(found[0], slope)
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)
@@ -189,8 +236,7 @@ def test_second_derivatives_in_all_modes(policy):
 
     value = np.exp(-2.0 + 0.15)
     wanted = value * np.array([[1.0, -0.5], [-0.5, 0.25]])
-    reverse = [[pb.grad(pb.grad(end, i), j)(2.0, 0.3) for j in (0, 1)] for i in (0, 1)]
-    assert np.allclose(reverse, wanted, rtol=1e-6)
+    assert np.allclose([pb.grad(pb.grad(end, i), (0, 1))(2.0, 0.3) for i in (0, 1)], wanted, rtol=1e-6)
     mixed = pb.jvp(pb.grad(end), (2.0, 0.3), (1.0, 0.0))[1]
     assert np.isclose(mixed, wanted[0, 0], rtol=1e-6)
     forward = pb.jvp(lambda k: pb.jvp(lambda k: end(k, 0.3), (k,), (1.0,))[1], (2.0,), (1.0,))[1]
@@ -367,6 +413,21 @@ def test_a_solve_inside_a_loop_and_inside_f():
     assert np.isclose(pb.ode.solve(inner, 1.0, (0.0, 1.0)).y, np.exp(-1), rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", [pb.ode.ContinuousAdjoint, pb.ode.InterpolatedAdjoint, pb.ode.ForwardSensitivity])
+def test_further_equations_that_fail_say_so(kind):
+    """A gradient whose own solve needs more steps than there may be is an error, or NaN: it was a number."""
+
+    def end(k, strict):
+        f = lambda t, y, k: pb.stack([-k * y[0] * pb.sin(3 * t) ** 2, pb.cos(y[0]) * y[1]])  # noqa: E731
+        options = {"rtol": 1e-3, "derivative": kind(rtol=1e-7), "strict": strict, "max_steps": 13}
+        return pb.ode.solve(f, np.ones(2), (0.0, 5.0), k, **options).y.sum()
+
+    assert end(1.3, True) > 1
+    with pytest.raises(pb.errors.TooManyStepsError, match=r"the solve (of its|backward)"):
+        pb.grad(end)(1.3, True)
+    assert np.isnan(pb.grad(end)(1.3, False))
+
+
 def test_rejected_steps_that_overflow_leave_gradients_finite():
     # the first guess of a step is far too long, and the trial overflows; y = (y0^-6 + 6 t)^(-1/6)
     control, f = pb.ode.PID(first=1.0), lambda t, y: -(y**7)
@@ -401,6 +462,9 @@ def test_a_solve_that_stops_early_has_the_derivative_of_what_it_returns(snapshot
 
 def test_states_at_the_edge():
     assert pb.ode.solve(lambda t, y: -y, 1, (0, 1)).y == pb.ode.solve(lambda t, y: -y, 1.0, (0, 1)).y
+    assert np.array_equal(*(pb.ode.solve(lambda t, y: -y, np.array([1, 2], d), (0, 1)).y for d in (int, float)))
+    # without an atol, a number that stays zero has no error
+    assert np.isclose(pb.ode.solve(lambda t, y: -y, np.array([0.0, 1.0]), (0, 1), atol=0.0).y, [0, np.exp(-1)]).all()
     empty = pb.ode.solve(lambda t, y: -y, np.zeros((0, 2)), (0.0, 1.0))
     assert (empty.y.shape, empty.report.status) == ((0, 2), 0)
     with pytest.raises(pb.errors.DtypeError, match="unknowns are real"):

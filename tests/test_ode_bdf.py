@@ -187,3 +187,30 @@ def test_at_rest_slopes_are_rounding_errors(dtype):
         assert np.isclose(found.y, 1.0, atol=1e-6)
         assert found.report.steps < 250
         assert abs(pb.grad(lambda k, method=method: rest(k, method).y)(dtype(1e3))) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["Kvaerno3", pytest.param("BDF", marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("event", [None, pytest.param(pb.ode.Event(lambda t, y, k: y - 0.9, False), id="event")])
+def test_a_batch_beside_an_element_whose_step_has_no_solution(name, event):
+    """The first step is far too long for one element alone: its equations were solved again for the others' times."""
+    rates, control = np.array([0.5, 50.0]), pb.ode.PID(first=0.5)
+    options = {"method": getattr(pb.ode, name)(), "control": control, "events": event, "rtol": 1e-3, "atol": 1e-3}
+
+    def run(k):
+        times = np.array([0.3, 0.5]) if event is None else None
+        found = pb.ode.solve(lambda t, y, k: -k * pb.sqrt(y) * y**2, 1.0, (0.0, 0.5), k, saveat=times, **options)
+        return found.y if event is None else found.events[0].t
+
+    # y^-3/2 = 1 + 3/2 k t
+    found = pb.vmap(run)(rates)
+    if event is None:
+        assert np.allclose(found, (1 + 1.5 * rates[:, None] * [0.3, 0.5]) ** (-2 / 3), atol=1e-2)
+    else:
+        assert np.allclose(found[:, 0] * rates, (0.9**-1.5 - 1) / 1.5, rtol=6e-2)
+
+
+def test_a_batch_with_an_element_that_has_no_step():
+    def end(t):
+        return pb.ode.solve(lambda t, y: -3 * y * y, 1.0, (0.0, t), method=BDF, rtol=1e-2, atol=1e-2).y
+
+    assert np.allclose(pb.vmap(pb.grad(end))(np.array([0.0, 0.3])), [-3.0, -3 / 1.9**2], atol=0.05)

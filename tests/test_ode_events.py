@@ -275,6 +275,8 @@ def test_mistakes_are_refused():
         pb.ode.solve(lambda t, y: -y, 1.0, (0, 1), events=landed)
     with pytest.raises(pb.errors.ShapeError, match="one number"):
         pb.ode.solve(lambda t, y: -y, np.ones(2), (0, 1), events=pb.ode.Event(lambda t, y: y))
+    with pytest.raises(pb.errors.DtypeError, match=r"bool.*whose sign changes"):
+        pb.ode.solve(lambda t, y: -y, 1.0, (0, 1), events=pb.ode.Event(lambda t, y: y < 0.5))
     for wrap in (lambda f: f, pb.jit):
         lost = wrap(lambda y: pb.ode.solve(lambda t, y: -1.0, y, (0, 1), events=pb.ode.Event(lambda t, y: pb.log(y))).y)
         with pytest.raises(pb.errors.NonFiniteStateError, match="condition"), np.errstate(all="ignore"):

@@ -79,6 +79,27 @@ def test_robertson_and_van_der_pol():
         pb.ode.solve(van_der_pol, np.array([2.0, 0.0]), (0.0, 500.0), max_steps=500)
 
 
+@pytest.mark.parametrize("name", STIFF)
+def test_iterations_that_diverge_reject_the_step(name):
+    """Stiff from 0.5 on, where the Jacobian at the start of a step knows nothing of it: the state became 1e117."""
+    f = lambda t, y: -1e4 * (y - 1) * pb.maximum(t - 0.5, 0.0)  # noqa: E731
+    found = pb.ode.solve(f, 0.5, (0.0, 1.0), method=getattr(pb.ode, name)(), rtol=1e-4)
+    assert np.isclose(found.y, 1.0, rtol=1e-4)
+    assert found.report.rejected > 5
+
+
+@pytest.mark.sweep
+def test_adjoint_along_the_solution_where_stages_lie_before_the_start():
+    """y^-3/2 = 1 + 3/2 k t, which has no past; stages of Kvaerno5 lie beyond the ends of their steps."""
+
+    def end(k):
+        f = lambda t, y, k: -k * pb.sqrt(y) * y**2  # noqa: E731
+        options = {"method": pb.ode.Kvaerno5(), "rtol": 1e-4, "atol": 1e-4}
+        return pb.ode.solve(f, 1.0, (0.0, 1.0), k, derivative=pb.ode.InterpolatedAdjoint(), **options).y
+
+    assert np.isclose(pb.jit(pb.grad(end))(np.array(100.0)), -(151.0 ** (-5 / 3)), rtol=1e-3)
+
+
 def test_gradients_of_robertson():
     y0, method = np.array([1.0, 0.0, 0.0]), pb.ode.Kvaerno5()
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, final
 
+import numpy as np
+
 from ..arrays.spec import spec_of
 from ..errors import ArgumentError
 from ..ops.axes import as_integer, as_shape
 from ..ops.dispatch import as_value
-from ..ops.elementwise.pointwise import less, sqrt, stop_gradient, where
+from ..ops.elementwise.pointwise import greater_equal, less, less_equal, logical_and, sqrt, stop_gradient, where
 from ..ops.placement import move
 from ..ops.random.keys import fold_in, key_on_device
 from ..ops.random.quick_normal import quick_normal
@@ -60,7 +62,7 @@ class _Interval(NamedTuple):
 class BrownianTree:
     """A Brownian path from t0 to t1, zero at t0, of numbers of a shape: `path(t)` is its value at a time. It is a
     function of its key, halved towards t `depth` times, so that it is the same for steps of any length; below
-    (t1 - t0) / 2^depth it is smooth.
+    (t1 - t0) / 2^depth it is smooth. Outside of (t0, t1) it is NaN.
 
     >>> import pullback as pb
     >>> path = pb.ode.BrownianTree(pb.random.key(0), 0.0, 2.0, (3,))
@@ -102,7 +104,10 @@ class BrownianTree:
         )
 
         leaf: _Interval = fori_loop(0, self.depth, lambda _, interval: self._halve(interval, t), begin)
-        return _interpolate(leaf, t)
+        slack = 256 * float(np.finfo(dtype).eps)  # times are sums of steps
+        share = (t - first) / length
+        is_inside = logical_and(greater_equal(share, -slack), less_equal(share, 1 + slack))
+        return _Point(*(where(is_inside, x, np.nan) for x in _interpolate(leaf, t)))
 
     def _halve(self, interval: _Interval, t: Any) -> _Interval:
         """The half that t lies in."""

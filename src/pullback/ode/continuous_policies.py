@@ -25,17 +25,20 @@ from ..transforms.forward import jvp
 from ..transforms.reverse import vjp
 from ..transforms.vectorize import vmap
 from .further_equations import (
+    SENSITIVITIES,
     Parameters,
     adjust_tolerance,
     check_tolerances,
     dot,
     pull_in_batches,
     push_sensitivity,
+    solve_further,
 )
 from .loops import len_of
 from .policies import Call, DerivativePolicy
 from .problem import Outcome, Problem
-from .solve_op import solve_vectors
+
+_GOING_BACK = "the solve backward in time (pb.ode.InterpolatedAdjoint() is stable where this is not)"
 
 
 @final
@@ -83,9 +86,11 @@ def _go_back(call: Call, problem: Problem, state: tuple[Any, Any, Any], start: A
         y_bar, q_bar = back(z[n : 2 * n])
         return concat([y_dot, -y_bar, -q_bar])
 
-    whole = replace(problem, function=slope, size=2 * n + size, has_times=False, saves_states=False)
+    whole = replace(
+        problem, function=slope, size=2 * n + size, has_times=False, saves_states=False, purpose=_GOING_BACK
+    )
     none = problem.place(np.zeros(0, problem.dtype))
-    z = solve_vectors(Call(whole, call.policy), concat(list(state)), start, end, none, *arguments).y
+    z = solve_further(call, whole, concat(list(state)), start, end, none, *arguments)
     return z[:n], z[n : 2 * n], z[2 * n :]
 
 
@@ -163,9 +168,9 @@ def _pull_forward(call: Call, problem: Problem, bar: Any, y: Any, xs: Sequence[A
         rows = vmap(along)(reshape(z[n:], (width, n)), directions)
         return concat([problem.function(t, y, *arguments), reshape(rows, (width * n,))])
 
-    whole = replace(problem, function=slope, size=n + width * n, saves_states=False)
+    whole = replace(problem, function=slope, size=n + width * n, saves_states=False, purpose=SENSITIVITIES)
     start = concat([y0, problem.place(np.eye(width, n, dtype=problem.dtype).reshape(-1))])
-    z = solve_vectors(Call(whole, call.policy), start, t0, t1, times, *arguments).y
+    z = solve_further(call, whole, start, t0, t1, times, *arguments)
     f = problem.slope(tuple(arguments))
 
     def contract(z: Any, bar: Any) -> Any:

@@ -126,9 +126,10 @@ class _WatchedStep:
     def find_within(self, e: int, end: tuple[Any, Any], level: Any, crossed: Any) -> tuple[Any, Any]:
         """Where a condition is crossed, by the dense output of the step."""
         (t, y), method = self.start, self.problem.method
+        t_end = pointwise.where(crossed, end[0], t)
 
         def follow(s: Any) -> tuple[Any, Any]:
-            state = method.interpolate(self.f, t, y, end[0], s)
+            state = method.interpolate(self.f, t, y, t_end, s)
             return self.problem.events[e].function(s, state, *self.arguments), state
 
         return find_crossing(follow, (t, method.state(y)), end, self._levels(e, level), crossed)
@@ -207,7 +208,8 @@ def find_crossing(
 
     def narrow(s: Bracket) -> Bracket:
         t = s.a + _choose_share(s, least) * (s.b - s.a)
-        level, y = follow(t)
+        # in a batch, elements whose step is rejected go on, and its equations may have no solution
+        level, y = follow(pointwise.where(crossed, t, start[0]))
         is_same = pointwise.greater(level * pointwise.sign(s.level_a), 0)
         is_exact = pointwise.equal(level, 0)
 

@@ -49,11 +49,9 @@ def read_state(problem: Problem, record: Sequence[Any], place: Any, at: Any, arg
     """The state at a time within a step, from that at its start."""
     grid, states = record[:2]
     start, end = getitem(grid, place), getitem(grid, place + 1)
-    # a solve without steps has nothing to interpolate, and no length to divide by
-    is_still = pointwise.equal(start, end)
-    end = pointwise.where(is_still, start + 1, end)
-    f = problem.slope(arguments)
-    return problem.method.interpolate(f, start, getitem(states, place), end, pointwise.where(is_still, start, at))
+    # a solve without steps has one of no length
+    end = pointwise.where(pointwise.greater(getitem(record[2], 0), 0), end, start)
+    return problem.method.interpolate(problem.slope(arguments), start, getitem(states, place), end, at)
 
 
 def _read_rows(problem: Problem, *xs: Any) -> tuple[Any, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, final
 
-from .methods import Attempt, Method, Slope, Tolerance, combine, interpolate_cubic
+from .methods import Attempt, Method, Slope, Tolerance, combine, find_share, interpolate_cubic
 from .tableaux import BOSH3, DOPRI5, DOPRI8, TSIT5, Tableau
 
 
@@ -57,7 +57,7 @@ class RungeKutta(Method):
         slopes = self._slopes(f, t, y, f(t, y), h)
         end = y + combine(self.tableau.b, slopes) * h
         slopes.append(f(t_next, end))
-        share = (at - t) / h
+        share = find_share(at, t, h)
         if not self.tableau.dense:
             return interpolate_cubic(y, slopes[0], end, slopes[-1], h, share)
         weighted = [k * _polynomial(row, share) for k, row in zip(slopes, self.tableau.dense, strict=True) if any(row)]

@@ -198,6 +198,8 @@ def _save_times(problem: Problem, f: Slope, times: Any, c: Carry, t_next: Any, i
     """The states at the times that lie within an accepted step."""
     count = len_of(times)
     ahead = pointwise.sign(t_next - c.t)
+    # in a batch, elements whose step is rejected are interpolated too, and its equations may have no solution
+    end = pointwise.where(is_good, t_next, c.t)
 
     def is_inside(s: tuple[Any, Any, Any]) -> Any:
         at = getitem(times, pointwise.minimum(s[0], count - 1))
@@ -208,7 +210,8 @@ def _save_times(problem: Problem, f: Slope, times: Any, c: Carry, t_next: Any, i
 
     def save(s: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
         k, rows, places = pointwise.minimum(s[0], count - 1), *s[1:]  # in a batch, elements that are done go on
-        state = problem.method.interpolate(f, c.t, c.y, t_next, getitem(times, k))
+        at = pointwise.where(is_good, getitem(times, k), c.t)
+        state = problem.method.interpolate(f, c.t, c.y, end, at)
         return s[0] + 1, store(rows, k, state), store(places, k, c.steps)
 
     found: tuple[Any, Any, Any] = run_loop(is_inside, save, (c.saved, c.rows, c.places))

@@ -14,6 +14,7 @@ from ..errors import ArgumentError
 from ..implicit.option_checks import check_tolerance
 from ..implicit.vector_layout import VectorLayout
 from ..ops.elementwise import pointwise
+from ..ops.index.indexing import getitem
 from ..ops.reduce import reductions
 from ..ops.shape.arrange import concat
 from ..transforms.forward import jvp
@@ -21,8 +22,10 @@ from ..transforms.vectorize import vmap
 from .differentiable import Differentiable
 from .methods import Tolerance
 from .policies import Call, fill_tangents, may_be_pulled
-from .problem import Problem
+from .problem import Problem, Status
 from .solve_op import solve_vectors
+
+SENSITIVITIES = "the solve of its sensitivities"
 
 
 class Parameters:
@@ -72,11 +75,19 @@ def _push_one(call: Call, problem: Problem, dots: Sequence[Any], xs: Sequence[An
     keeps = any(map(may_be_pulled, given)) and call.policy.saves_states(
         2 * n * problem.dtype.itemsize, problem.max_steps
     )
-    both = replace(problem, function=slope, size=2 * n, saves_states=keeps)
-    z = solve_vectors(Call(both, call.policy), *given).y
+    both = replace(problem, function=slope, size=2 * n, saves_states=keeps, purpose=SENSITIVITIES)
+    z = solve_further(call, both, *given)
     if not problem.has_times:
         return z[n:] + f(t1, z[:n], *arguments) * dt1
     return vmap(lambda z, t, dt: z[n:] + f(t, z[:n], *arguments) * dt)(z, times, dtimes)
+
+
+def solve_further(call: Call, problem: Problem, *xs: Any) -> Any:
+    """The solution of further equations: NaN, not a number that is wrong, where it did not reach its end."""
+    done = solve_vectors(Call(problem, call.policy), *xs)
+    if problem.strict:  # it raised
+        return done.y
+    return pointwise.where(pointwise.equal(getitem(done.counts, 2), int(Status.DONE)), done.y, np.nan)
 
 
 def push_sensitivity(call: Call, problem: Problem, tangents: Sequence[Any], xs: Sequence[Any]) -> Any:

@@ -20,14 +20,14 @@ from ..ops.reduce import reductions
 from ..transforms.forward import jvp
 from ..transforms.vectorize import vmap
 from .loops import run_loop
-from .methods import Attempt, Method, Slope, Tolerance, combine, interpolate_cubic
+from .methods import Attempt, Method, Slope, Tolerance, combine, find_share, interpolate_cubic
 from .tableaux import KVAERNO3, KVAERNO5, Tableau
 
 #: Iterations of a stage, the relative correction (in units of rounding) after which they end, and the one above which
 #: the step is rejected.
 _ROUNDS, _ENOUGH, FAILED = 12, 8.0, 1e-6
-#: What a step counts as if a stage did not converge: it is rejected, and a shorter one is tried.
-UNUSABLE = 1e20
+#: How often its size a step errs by if a stage did not converge: it is rejected, and a shorter one is tried.
+_UNUSABLE = 1e20
 #: The stages that are differentiated are solved already: this is far above what is left of them.
 _SOLVED = 1e-3
 
@@ -64,8 +64,8 @@ class Esdirk(Method):
     def attempt(self, f: Slope, t: Any, y: Any, slope: Any, t_next: Any, tolerance: Tolerance) -> Attempt:
         slopes, is_solved, _ = self._solve_stages(f, t, y, slope, t_next - t)
         h = t_next - t
-        error = combine(self.tableau.error, slopes) * h
-        return Attempt(y + combine(self.tableau.b, slopes) * h, slopes[-1], pointwise.where(is_solved, error, UNUSABLE))
+        end, error = y + combine(self.tableau.b, slopes) * h, combine(self.tableau.error, slopes) * h
+        return Attempt(end, slopes[-1], reject_unsolved(is_solved, error, end))
 
     def advance(self, f: Slope, t: Any, y: Any, t_next: Any) -> Any:
         return y + combine(self.tableau.b, self._attach_stages(f, t, y, t_next)) * (t_next - t)
@@ -75,7 +75,8 @@ class Esdirk(Method):
             return self.advance(f, t, y, at)
         h = t_next - t
         slopes = self._attach_stages(f, t, y, t_next)
-        return interpolate_cubic(y, slopes[0], y + combine(self.tableau.b, slopes) * h, slopes[-1], h, (at - t) / h)
+        end = y + combine(self.tableau.b, slopes) * h
+        return interpolate_cubic(y, slopes[0], end, slopes[-1], h, find_share(at, t, h))
 
     def _solve_stages(self, f: Slope, t: Any, y: Any, slope: Any, h: Any) -> tuple[list[Any], Any, Any]:
         """The slopes of all stages, whether all of them converged, and the matrix they were solved with; without
@@ -129,6 +130,13 @@ def iterate_stage(f: Slope, t: Any, base: Any, h: Any, inverse: Any, guess: Any)
     first = (guess, far, rounds)
     k, left, _ = run_loop(is_active, correct, first)
     return k, left
+
+
+def reject_unsolved(is_solved: Any, error: Any, end: Any) -> Any:
+    """The error of a step. Errors are relative, so if its equations were not solved, it is larger than any state that
+    iterations which diverge have led to.
+    """
+    return pointwise.where(is_solved, error, (pointwise.abs(end) + 1) * _UNUSABLE)
 
 
 def _largest(x: Any) -> Any:

@@ -27,12 +27,11 @@ from ..transforms.control.scan import scan
 from ..transforms.reverse import vjp
 from .dense import find_steps, read_state
 from .differentiable import Differentiable
-from .further_equations import Parameters, adjust_tolerance, check_tolerances, dot, push_sensitivity
+from .further_equations import Parameters, adjust_tolerance, check_tolerances, dot, push_sensitivity, solve_further
 from .loops import len_of
 from .policies import Call, DerivativePolicy, fill_tangents
 from .problem import Outcome, Problem
 from .pull_op import make_pull_op
-from .solve_op import solve_vectors
 
 #: What the pullback reads of a solve: the solution, grid, states and counts.
 _RECORD = 4
@@ -78,16 +77,20 @@ def _go_back(
 
     def slope(t: Any, z: Any, grid: Any, states: Any, counts: Any, ahead: Any, *arguments: Any) -> Any:
         parameters = Parameters(arguments)
-        place = getitem(find_steps(grid, counts, ahead, reshape(t, (1,))), 0)
-        y = read_state(problem, (grid, states, counts), place, t, arguments)
+        # stages of some methods lie beyond the end of their step, and before the start of the solve nothing is known
+        start = getitem(grid, 0)
+        at = pointwise.where(pointwise.less((t - start) * ahead, 0), start, t)
+        place = getitem(find_steps(grid, counts, ahead, reshape(at, (1,))), 0)
+        y = read_state(problem, (grid, states, counts), place, at, arguments)
         q = parameters.to_vector(problem)
         _, back = vjp(lambda y, q: problem.function(t, y, *parameters.fill(q)), y, q)
         return concat([-x for x in back(z[:n])])
 
     size = n + Parameters(rest).size
-    whole = replace(problem, function=slope, size=size, has_times=False, saves_states=False)
+    purpose = "the solve of its adjoint equation"
+    whole = replace(problem, function=slope, size=size, has_times=False, saves_states=False, purpose=purpose)
     none = problem.place(np.zeros(0, problem.dtype))
-    return solve_vectors(Call(whole, call.policy), z, *span, none, *record, ahead, *rest).y
+    return solve_further(call, whole, z, *span, none, *record, ahead, *rest)
 
 
 def _pull_one(call: Call, problem: Problem, bar: Any, y: Any, record: Sequence[Any], xs: Sequence[Any]) -> list[Any]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..arrays.spec import spec_of
 from ..implicit.vector_layout import VectorLayout
 from ..ops.elementwise import pointwise
@@ -25,7 +27,9 @@ class Tolerance:
 
     def measure(self, error: Any, y: Any, other: Any) -> Any:
         """An error near two states, in units of the tolerance."""
-        scale = pointwise.maximum(pointwise.abs(y), pointwise.abs(other)) * self.rtol + self.atol
+        # without an atol, numbers that stay zero have no error in no units
+        least = max(self.atol, float(np.finfo(spec_of(y).dtype).tiny) ** 0.5)
+        scale = pointwise.maximum(pointwise.abs(y), pointwise.abs(other)) * self.rtol + least
         # of no numbers there is no mean, and no error
         return pointwise.sqrt(reductions.sum(pointwise.square(error / scale)) / max(spec_of(y).size, 1))
 
@@ -100,7 +104,9 @@ class Method(ABC):
         """The same step alone, as it is differentiated."""
 
     def interpolate(self, f: Slope, t: Any, y: Any, t_next: Any, at: Any) -> Any:
-        """The state at a time within the step: by default, that of a step of its own, which has the full order."""
+        """The state at a time within the step: by default, that of a step of its own, which has the full order. The
+        step may have no length, where a batch goes on for other elements.
+        """
         return self.state(self.advance(f, t, y, at))
 
 
@@ -111,6 +117,11 @@ def combine(weights: Sequence[float], slopes: Sequence[Any]) -> Any:
         if weight:
             total = slope * weight if total is None else total + slope * weight
     return total
+
+
+def find_share(at: Any, t: Any, h: Any) -> Any:
+    """How far a time lies from t, in units of a step; of 1, for a step of no length."""
+    return (at - t) / pointwise.where(pointwise.equal(h, 0), 1.0, h)
 
 
 def interpolate_cubic(y: Any, slope: Any, y_next: Any, slope_next: Any, h: Any, share: Any) -> Any:

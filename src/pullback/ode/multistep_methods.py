@@ -30,8 +30,8 @@ from ..ops.placement import move
 from ..ops.reduce import reductions
 from ..ops.shape.arrange import concat, stack
 from ..ops.shape.reshaping import astype, reshape
-from .implicit_methods import FAILED, UNUSABLE, attach_stage, invert_stage, iterate_stage
-from .methods import Attempt, Method, Outlook, Slope, Tolerance
+from .implicit_methods import FAILED, attach_stage, invert_stage, iterate_stage, reject_unsolved
+from .methods import Attempt, Method, Outlook, Slope, Tolerance, find_share
 
 #: The highest order that is stable enough, and how many states a step looks back to judge it.
 _HIGHEST, _BACK = 5, 6
@@ -77,12 +77,11 @@ class _Nodes(NamedTuple):
 def _find_nodes(memory: _Memory, t: Any, slope: Any, t_next: Any) -> _Nodes:
     """Where there are no states yet, times lie before the start by a step each, and the state by a slope."""
     h = t_next - t
-    h = pointwise.where(pointwise.equal(h, 0), 1.0, h)  # elements of a batch that are done: their result is unused
     spec, states = spec_of(slope), [memory.states[0]]
     times = [move(np.full((), x, spec.dtype), spec.device) for x in (0, -1)]
     for i in range(1, _BACK):
         is_known = pointwise.less(i, memory.known)
-        before = (getitem(memory.times, i - 1) - t) / h - 1
+        before = find_share(getitem(memory.times, i - 1), t, h) - 1
         times.append(pointwise.where(is_known, before, times[-1] - 1))
         fictive = states[0] - slope * h if i == 1 else states[-1]
         states.append(pointwise.where(is_known, getitem(memory.states, i), fictive))
@@ -186,7 +185,7 @@ class BDF(Method):
         k, is_solved, _ = _solve(f, nodes, memory.order, factor, base)
         end = base + k * factor
         errors = _estimate(nodes, end)
-        error = pointwise.where(is_solved, _pick(errors, memory.order), UNUSABLE)
+        error = reject_unsolved(is_solved, _pick(errors, memory.order), end)
         order, growth, waited = self._choose_order(memory, errors, tolerance, end)
         memory = _advance_memory(memory, t, end)._replace(order=order, waited=waited)
         outlook = Outlook(_pick(errors, order), memory.order + 1, order + 1, growth)
@@ -199,13 +198,15 @@ class BDF(Method):
     def interpolate(self, f: Slope, t: Any, y: Any, t_next: Any, at: Any) -> Any:
         memory = _unpack(y)
         nodes, end = self._step(f, t, memory, t_next)
-        total, product, share = end, 1.0, (at - nodes.end) / nodes.length
+        total, product, share = end, 1.0, find_share(at, nodes.end, nodes.length)
         for k, difference in enumerate(_divide_differences(nodes, end)[1 : _HIGHEST + 1]):
             product = product * (share - nodes.times[k])
             total = total + pointwise.where(pointwise.less(k, memory.order), product, 0.0) * difference
         return total
 
     def _step(self, f: Slope, t: Any, memory: _Memory, t_next: Any) -> tuple[_Nodes, Any]:
+        # in a batch, elements that are done go on by steps of no length, for which no order was chosen
+        memory = memory._replace(order=pointwise.where(pointwise.equal(t, t_next), 1.0, memory.order))
         nodes = _find_nodes(memory, t, f(t, getitem(memory.states, 0)), t_next)
         factor, base = _weigh(nodes, memory.order)
         k, _, inverse = _solve(f, nodes, memory.order, factor, base)
@@ -260,9 +261,11 @@ def _solve(f: Slope, nodes: _Nodes, order: Any, factor: Any, base: Any) -> tuple
     times, states = ([pointwise.stop_gradient(x) for x in part] for part in (nodes.times, nodes.states))
     nodes = _Nodes(pointwise.stop_gradient(nodes.end), pointwise.stop_gradient(nodes.length), times, states)
     order, factor, base = (pointwise.stop_gradient(x) for x in (order, factor, base))
-    guess = _extrapolate(nodes, order)
+    # a step of no length stays, and nothing is asked of f elsewhere
+    guess = pointwise.where(pointwise.equal(nodes.length, 0), states[0], _extrapolate(nodes, order))
     inverse = invert_stage(f, nodes.end, guess, factor)
-    k, left = iterate_stage(f, nodes.end, base, factor, inverse, (guess - base) / factor)
+    divisor = pointwise.where(pointwise.equal(factor, 0), 1.0, factor)
+    k, left = iterate_stage(f, nodes.end, base, factor, inverse, (guess - base) / divisor)
     return k, pointwise.less(left, FAILED), inverse
 
 

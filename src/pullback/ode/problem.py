@@ -9,10 +9,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..arrays.trees import map_tree
 from ..ops.placement import move
 from .events import Condition
 from .methods import Method, Slope, Tolerance
 from .step_control import StepControl
+
+
+def integers_as_floats(state: Any) -> Any:
+    """A tree whose integers are numbers like 1.0, as they are in a span."""
+
+    def convert(x: Any) -> Any:
+        if isinstance(x, (np.ndarray, np.integer)) and x.dtype.kind in "iu":
+            return x.astype(float)
+        return float(x) if type(x) is int else x
+
+    return map_tree(convert, state)
 
 
 class Status(IntEnum):
@@ -55,7 +67,7 @@ class Outcome(NamedTuple):
 class Problem:
     """dy/dt = function(t, y, *arguments) on vectors of a dtype on a device, and how it is solved. With `has_times` the
     states at given times are wanted, not that at the end; with `saves_states` those of all accepted steps are kept,
-    else so many `snapshots`, none if a backward pass needs none.
+    else so many `snapshots`, none if a backward pass needs none. `purpose` says what further equations are solved for.
     """
 
     function: Callable[..., Any]
@@ -71,6 +83,7 @@ class Problem:
     device: str
     events: tuple[Condition, ...] = ()
     snapshots: int = 0
+    purpose: str = ""
 
     def slope(self, arguments: tuple[Any, ...]) -> Slope:
         """The function with its arguments filled in."""

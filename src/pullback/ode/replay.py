@@ -22,13 +22,16 @@ from ..transforms.control.branches_and_loops import while_loop
 from ..transforms.control.scan import scan
 from ..transforms.reverse import vjp
 from .differentiable import Differentiable
+from .explicit_methods import Bosh3
 from .loops import is_bare, len_of, run_loop, store
-from .methods import Method
+from .methods import Method, Slope
 from .problem import Outcome, Problem
 from .snapshots import Snapshots, find_latest, go_towards
 
 #: (problem, step) -> (start, end) of the step, with derivatives at both ends of the whole.
 Ends = Callable[[Any], tuple[Any, Any]]
+#: The step that a span of no length is left by.
+_SHORTEST = Bosh3()
 
 
 def replay(problem: Problem, done: Outcome, y0: Any, t0: Any, t1: Any, times: Any, *arguments: Any) -> Any:
@@ -44,20 +47,21 @@ def replay(problem: Problem, done: Outcome, y0: Any, t0: Any, t1: Any, times: An
         found: tuple[Any, Any] = while_loop(lambda c: pointwise.less(c[0], stop), step, carry)
         return found
 
-    first = (problem.place(np.zeros((), np.int64)), method.begin(t0, y0))
+    zero, is_still = problem.place(np.zeros((), np.int64)), _is_still(done, t1)
     if not problem.has_times:
+        first = zero, method.begin(t0, _leave_start(f, is_still, t0, y0, t1))
         return method.state(go_to(getitem(done.counts, 0), first)[1])
+    first = zero, method.begin(t0, y0)
 
     def save(carry: tuple[Any, Any], x: tuple[Any, Any]) -> tuple[tuple[Any, Any], Any]:
         place, at = x
         i, y = go_to(place, carry)
         start, end = ends(i)
-        # without a step (t0 is t1) there is nothing to interpolate, and no length to divide by
-        is_still = pointwise.logical_or(pointwise.equal(start, end), pointwise.less(place, 0))
-        safe_end = pointwise.where(is_still, start + 1, end)
-        at = pointwise.where(is_still, start, at)
-        row = method.interpolate(f, start, _recall(method, done, y, i), safe_end, at)
-        return (i, y), pointwise.where(pointwise.less(place, 0), y0, row)
+        is_reached = pointwise.greater_equal(place, 0)
+        end, within = pointwise.where(is_reached, end, start), pointwise.where(is_reached, at, start)
+        row = method.interpolate(f, start, _recall(method, done, y, i), end, within)
+        is_start = pointwise.logical_or(pointwise.logical_not(is_reached), is_still)
+        return (i, y), pointwise.where(is_start, _leave_start(f, is_still, t0, y0, at), row)
 
     return scan(save, first, (done.places, times))[1]
 
@@ -86,6 +90,18 @@ def _find_ends(done: Outcome, t0: Any, t1: Any) -> Ends:
 def _reaches_end(done: Outcome, t1: Any) -> Any:
     """Whether the last step ends at t1: a solve that failed, and was not strict, ends before."""
     return pointwise.equal(getitem(done.grid, getitem(done.counts, 0)), t1)
+
+
+def _is_still(done: Outcome, t1: Any) -> Any:
+    """Whether the span has no length, so that no step was taken."""
+    return pointwise.logical_and(pointwise.equal(getitem(done.counts, 0), 0), _reaches_end(done, t1))
+
+
+def _leave_start(f: Slope, is_still: Any, t0: Any, y0: Any, at: Any) -> Any:
+    """The start, as it moves with times that do not differ from t0 if the span has no length: by a step of none, whose
+    derivatives up to the third are those of the solution.
+    """
+    return _SHORTEST.advance(f, t0, y0, t0 + pointwise.where(is_still, at - t0, 0.0))
 
 
 class _Cotangents(NamedTuple):
@@ -188,10 +204,9 @@ class _Sweep:
 
 
 def sweep_back(
-    problem: Problem, done: Outcome, bar: Any, span_and_times: Sequence[Any], arguments: Sequence[Any]
+    problem: Problem, done: Outcome, bar: Any, y0: Any, t0: Any, t1: Any, times: Any, *arguments: Any
 ) -> list[Any]:  # fmt: skip
     """The pullback of `replay` from the states that the loop kept: each step once more, from the last to the first."""
-    t0, t1, times = span_and_times
     method, count, moving = problem.method, getitem(done.counts, 0), Differentiable(arguments)
     at_end = problem.place(np.zeros(method.count_numbers(problem.size), problem.dtype))
     if not problem.has_times:
@@ -201,12 +216,16 @@ def sweep_back(
     sweep = _Sweep(problem, done, bar, times, _find_ends(done, t0, t1), _reaches_end(done, t1), moving)
     found = sweep.run(_Cotangents(count, saved, at_end, zero, zero, zeros(spec_of(times)), sums))
 
-    y0 = problem.place(np.zeros(problem.size, problem.dtype))
     start_bar, y_bar = vjp(method.begin, t0, y0)[1](found.y)
-    if problem.has_times:  # rows that no step led to are the start
-        is_start = pointwise.logical_or(pointwise.less(done.places, 0), pointwise.equal(count, 0))
-        y_bar = y_bar + reductions.sum(pointwise.where(reshape(is_start, (-1, 1)), bar, 0.0), axis=0)
-    return [y_bar, found.t0 + start_bar, found.t1, found.times, *moving.place(found.own)]
+    # a span of no length moves with its times as the start does with its slope
+    share = pointwise.where(_is_still(done, t1), bar @ problem.slope(tuple(arguments))(t0, y0), 0.0)
+    t0_bar = found.t0 + start_bar - reductions.sum(share)
+    if not problem.has_times:
+        return [y_bar, t0_bar, found.t1 + share, found.times, *moving.place(found.own)]
+    # rows that no step led to are the start
+    is_start = pointwise.logical_or(pointwise.less(done.places, 0), pointwise.equal(count, 0))
+    y_bar = y_bar + reductions.sum(pointwise.where(reshape(is_start, (-1, 1)), bar, 0.0), axis=0)
+    return [y_bar, t0_bar, found.t1, found.times + share, *moving.place(found.own)]
 
 
 def _add(sums: Sequence[Any], shares: Sequence[Any]) -> tuple[Any, ...]:

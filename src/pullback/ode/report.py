@@ -71,7 +71,7 @@ def _say_status(status: Any) -> str:
     return ", ".join(_SAID[Status(int(s))] for s in found)
 
 
-def check_outcome(counts: Any, numbers: Any) -> None:
+def check_outcome(counts: Any, numbers: Any, purpose: str) -> None:
     """Raise the error of the first element that did not reach the end, from these parts of an `Outcome`."""
     counts = to_host(unwrap_array(counts)).reshape(-1, 3)
     failed = np.flatnonzero((counts[:, 2] != Status.DONE) & (counts[:, 2] != Status.STOPPED))
@@ -85,7 +85,8 @@ def check_outcome(counts: Any, numbers: Any) -> None:
     if status == Status.OUTSIDE:
         raise ArgumentError(f"ode.solve: {_SAID[Status.OUTSIDE]}.\n  Times go from t0 to t1, in the order of time.")
     kind, advice = _ERRORS[Status(status)]
-    raise kind(f"ode.solve: {_SAID[Status(status)]} {where}.\n  {advice}", t, steps, rejected)
+    what = f"ode.solve: {purpose}: " if purpose else "ode.solve: "
+    raise kind(f"{what}{_SAID[Status(status)]} {where}.\n  {advice}", t, steps, rejected)
 
 
 _ERRORS: dict[Status, tuple[type, str]] = {

@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays.argument_checks import check_functions, short_repr
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, wrap
-from ..arrays.trees import flatten, map_tree, unflatten
+from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..implicit.option_checks import check_positive_count
@@ -32,7 +32,7 @@ from .events import Condition, Event, EventRecord, parse_events, slots_of
 from .explicit_methods import Tsit5
 from .methods import Method, Tolerance
 from .policies import Call, DerivativePolicy, may_be_pulled
-from .problem import Outcome, Problem
+from .problem import Outcome, Problem, integers_as_floats
 from .report import Report, Solution
 from .solve_op import solve_vectors
 from .step_control import PID, FixedSteps, StepControl
@@ -140,9 +140,8 @@ def _check_option(given: Any, kind: type, name: str, example: str) -> Any:
 
 
 def _lay_out_state(y0: Any) -> tuple[VectorLayout, list[Any]]:
-    """The state at the start; Python's integers are numbers like 1.0 there, as they are in the span."""
-    state = map_tree(lambda x: float(x) if type(x) is int else x, y0)
-    layout, leaves = VectorLayout.from_tree(state, "ode.solve", allow_complex=True)
+    """The state at the start; integers are numbers like 1.0 there, as they are in the span."""
+    layout, leaves = VectorLayout.from_tree(integers_as_floats(y0), "ode.solve", allow_complex=True)
     if layout.dtype.itemsize < 4:
         raise DtypeError(
             f"ode.solve: states of {layout.dtype} are too coarse.\n  Solve in float32, and cast the result."
@@ -220,6 +219,11 @@ def _on_numbers(condition: Function, layout: VectorLayout, structure: Any) -> Fu
         level = as_array_leaf(found, "ode.Event: the condition")
         if shape(level) != ():
             raise ShapeError(f"ode.Event: the condition returned shape {shape(level)}, wanted one number.")
+        if spec_of(level).dtype.kind in "bc":
+            raise DtypeError(
+                f"ode.Event: the condition returned {spec_of(level)}, wanted a real number whose sign changes.\n"
+                "  Write y < 1 as y - 1, with direction=-1."
+            )
         return move(astype(level, layout.dtype), layout.device)
 
     return measure

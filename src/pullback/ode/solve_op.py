@@ -43,7 +43,7 @@ def _run(call: Call, xs: Sequence[Any]) -> Outcome:
 def _solve_bare(xp: Any, *xs: Any, call: Call) -> Any:
     done = _run(call, xs)
     if call.problem.strict:
-        check_outcome(done.counts, done.numbers)
+        check_outcome(done.counts, done.numbers, call.problem.purpose)
     return as_bare_results(tuple(done), "ode.solve")
 
 
@@ -52,12 +52,14 @@ def _stage_solve(*xs: Any, call: Call) -> Any:
     if not call.problem.strict:
         return tuple(done)
     # it reads what it says alone: states that no backward pass asks for are not kept for it
-    return (apply(_check_op, done.y, done.counts, done.numbers), *done[1:])
+    # a gradient may use the counts and not the state, so that either asks for the check
+    y, counts = apply(_check_op, done.y, done.counts, done.numbers, purpose=call.problem.purpose)
+    return tuple(done._replace(y=y, counts=counts))
 
 
-def _check_bare(xp: Any, y: Any, counts: Any, numbers: Any) -> Any:
-    check_outcome(counts, numbers)
-    return y
+def _check_bare(xp: Any, y: Any, counts: Any, numbers: Any, purpose: str) -> Any:
+    check_outcome(counts, numbers, purpose)
+    return y, counts
 
 
 def _find_specs(*specs: Spec, call: Call) -> tuple[Spec, ...]:
@@ -103,7 +105,7 @@ def _batch(size: int, axes: tuple[int | None, ...], *xs: Any, call: Call) -> Any
 
 
 _check_op: Op = make_custom_record(
-    "check_solve", ("y", "counts", "numbers"), _check_bare, None, None, None, lambda *specs: specs[0]
+    "check_solve", ("y", "counts", "numbers"), _check_bare, None, None, None, lambda *specs, purpose: specs[:2]
 )  # fmt: skip
 _solve_op: Op = replace(make_custom_record(
     "solve_ode", ("*xs",), _solve_bare, Formula(_pull, ("bar", "out", "xs", "call")),

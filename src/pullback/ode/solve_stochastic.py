@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays.argument_checks import check_functions, short_repr
+from ..arrays.backends import to_host
 from ..arrays.spec import Spec, spec_of
 from ..arrays.trees import flatten, leaves_matching, unflatten
 from ..checkpoint.loops.checkpoint_loop import checkpoint_loop
@@ -26,6 +27,8 @@ from ..transforms.control.branches_and_loops import fori_loop
 from ..transforms.control.scan import scan
 from ..transforms.vectorize import vmap
 from .brownian import BrownianTree, Noise, draw_noise
+from .loops import is_bare
+from .problem import integers_as_floats
 from .stochastic_methods import EulerMaruyama, Field, StochasticMethod, StochasticRungeKutta
 
 Function = Callable[..., Any]
@@ -75,7 +78,7 @@ def solve_sde(
     """
     check_functions("ode.solve_sde", drift, diffusion)
     count = check_positive_count(steps, "ode.solve_sde: steps")
-    layout, leaves = VectorLayout.from_tree(y0, "ode.solve_sde")
+    layout, leaves = VectorLayout.from_tree(integers_as_floats(y0), "ode.solve_sde")
     if method is None:
         method = StochasticRungeKutta() if noises is None else EulerMaruyama()
     _check_method(method, noises)
@@ -83,7 +86,7 @@ def solve_sde(
     t0, t1 = (move(t, spec_of(start).device) for t in _parse_span(span, layout))
     h = (t1 - t0) / count
     size = (layout.size if noises is None else check_positive_count(noises, "ode.solve_sde: noises"),)
-    make_noise = _choose_noise(key, path, size, h, spec_of(start))
+    make_noise = _choose_noise(key, path, (t0, t1), size, h, spec_of(start))
     given, structure = flatten(params)
     p = [as_array_leaf(x, "ode.solve_sde") for x in given]
 
@@ -146,7 +149,9 @@ def _parse_span(span: Any, layout: VectorLayout) -> tuple[Any, Any]:
     return t0, t1
 
 
-def _choose_noise(key: Any, path: BrownianTree | None, size: tuple[int, ...], h: Any, state: Spec) -> Function:
+def _choose_noise(
+    key: Any, path: BrownianTree | None, span: tuple[Any, Any], size: tuple[int, ...], h: Any, state: Spec
+) -> Function:
     """The noise of a step, by its number and times, in the dtype of the state and where it lies."""
     if (key is None) == (path is None):
         raise ArgumentError("ode.solve_sde: pass a key, or a path such as pb.ode.BrownianTree(key, t0, t1, shape).")
@@ -156,6 +161,11 @@ def _choose_noise(key: Any, path: BrownianTree | None, size: tuple[int, ...], h:
     tree = path
     if math.prod(tree.shape) != math.prod(size):
         raise ShapeError(f"ode.solve_sde: the path has shape {tree.shape}, the noise of this equation {size}.")
+    if all(is_bare(t) or isinstance(t, (int, float)) for t in (*span, tree.t0, tree.t1)):
+        t0, t1, first, last = (float(to_host(t)) for t in (*span, tree.t0, tree.t1))
+        slack = 1e-6 * (last - first)
+        if t0 < first - slack or t1 > last + slack:
+            raise ArgumentError(f"ode.solve_sde: the path is known from {first} to {last}, the span is ({t0}, {t1}).")
 
     def noise_of_path(i: Any, t: Any, after: Any) -> Noise:
         return Noise(*(astype(reshape(x, size), state.dtype) for x in tree.noise(t, after)))

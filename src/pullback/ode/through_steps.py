@@ -89,7 +89,7 @@ def _pull_value(call: Call, xs: Sequence[Any]) -> tuple[Any, ...]:
         return _pull_by_replay(call, bar, done, values)
 
     def one(bar: Any, record: tuple[Any, ...], *values: Any) -> list[Any]:
-        found = sweep_back(call.problem, _as_outcome(record), bar, values[1:4], values[4:])
+        found = sweep_back(call.problem, _as_outcome(record), bar, *values)
         return [x for x in found if x is not None]
 
     return tuple(call.in_batches(one)(bar, tuple(record), *values))
