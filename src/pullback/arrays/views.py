@@ -16,6 +16,8 @@ from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
+import numpy as np
+
 from ..errors import GraphError
 from .buffers import current_run
 from .value import Value
@@ -27,9 +29,27 @@ Cut = Callable[[Any], Any]
 _LOCAL_REFERENCES = 2
 
 
-def as_view(out: Any, source: Any, cut: Cut) -> Any:
-    """Mark a result that in NumPy would be a view of the source, and that `cut(source)` returns."""
-    return as_tensor_view(out, source, cut) if isinstance(out, Value) and isinstance(source, Value) else out
+def as_view(out: Any, source: Any, cut: Cut, may_copy: bool = False) -> Any:
+    """Mark a result that in NumPy would be a view of the source, and that `cut(source)` returns. If it `may_copy`, as a
+    reshape of what is not contiguous, it is marked where NumPy would not.
+    """
+    if not isinstance(out, Value) or not isinstance(source, Value):
+        return out
+    return out if may_copy and _copies(source, cut) else as_tensor_view(out, source, cut)
+
+
+def _copies(source: Value, cut: Cut) -> bool:
+    """Whether NumPy's array in place of the source would be copied, found out by an array of its strides."""
+    if current_run.get() is None:
+        return False
+    root, before = source, None
+    for reference, first in getattr(source, "_cuts", ()):
+        if (owner := reference()) is not None:
+            root, before = owner, first  # the last is the first that was made
+    value = getattr(root, "value", None)
+    plain = np.empty_like(value, np.int8) if type(value) is np.ndarray else np.empty(root.spec.shape, np.int8)
+    shown = plain if before is None else before(plain)
+    return not np.may_share_memory(shown, cut(shown))
 
 
 def as_tensor_view(out: Any, source: Any, cut: Cut) -> Any:

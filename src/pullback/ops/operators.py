@@ -189,7 +189,8 @@ def _set_wrapper_item(self: Value, index: Any, value: Any) -> None:
 
 def _reshape(self: Any, *shape: Any) -> Any:
     """The same elements in another shape: x.reshape(2, 3) or x.reshape((2, 3))."""
-    return _view_of(reshaping.reshape, self, shape[0] if len(shape) == 1 else shape)
+    sizes = shape[0] if len(shape) == 1 else shape
+    return as_view(reshaping.reshape(self, sizes), self, lambda x: reshaping.reshape(x, sizes), may_copy=True)
 
 
 def _flatten(self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
@@ -197,6 +198,12 @@ def _flatten(self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     if start_dim == 0 and end_dim == -1:
         return reshaping.reshape(self, (-1,))
     return lazy_function("shape.stack_split", "flatten")(self, start_dim, end_dim)
+
+
+def _ravel(self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+    return as_view(
+        _flatten(self, start_dim, end_dim), self, lambda x: _flatten(x, start_dim, end_dim), may_copy=True
+    )  # fmt: skip
 
 
 def _view_of(function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -344,7 +351,7 @@ def install() -> None:
         "T": property(_as_view_function(reshaping.permute_dims)),
         "mT": property(_as_view_function(reshaping.matrix_transpose)),
         "real": property(_as_view_function(pointwise.real)), "imag": property(_as_view_function(pointwise.imag)),
-        "flatten": _flatten, "ravel": _as_view_function(_flatten), "transpose": _transpose,
+        "flatten": _flatten, "ravel": _ravel, "transpose": _transpose,
         "squeeze": _as_view_function(reshaping.squeeze), "diagonal": _as_view_function(arrange.diagonal),
         "swapaxes": _as_view_function(lazy_function("shape.stack_split", "swapaxes")),
         "detach": pointwise.stop_gradient, "copy": reshaping.writable_copy, "__array_namespace__": _array_namespace,
