@@ -4,9 +4,9 @@ In NumPy `row -= 1` changes the array that `row` was cut from. Values never chan
 a program that relies on NumPy's behavior would compute a wrong result. A slice holds weak references to
 the tensors it was cut from: if none of them is alive, no program can tell the difference, and writing is allowed.
 
-The other way round, a write to the tensor shows in what was cut from it before. On a tape of the user's it does not, a
-slice is a value of its own. In a function that a transform runs it does, as in the same function of bare arrays:
-the slices that are still alive (`living_views`) are cut again, which costs nothing where there are none.
+So it is on a tape of the user's. In a function that a transform runs, which may be a function of arrays, slices are the
+windows that they are in NumPy: a write to a slice goes to the tensor (`write_through`), and after each write to it the
+slices that are still alive (`living_views`) are cut again, which costs nothing where there are none.
 """
 
 from __future__ import annotations
@@ -81,6 +81,31 @@ def _link(view: Value, source: Value, cut: Cut) -> None:
 
 def _then(first: Cut, second: Cut) -> Cut:
     return lambda x: second(first(x))
+
+
+def write_through(view: Value, new: Any) -> bool:
+    """Write a whole view into what it was cut from, which cuts it and others again; False if it is not linked to that,
+    or is no selection of its elements.
+    """
+    for reference, cut in reversed(getattr(view, "_cuts", ())):
+        root = reference()
+        if root is None:
+            continue
+        if root.spec.dtype != view.spec.dtype or not root.spec.shape:
+            return False
+        numbers = np.arange(root.spec.size).reshape(root.spec.shape)
+        places = cut(numbers)
+        counts = np.bincount(places.ravel(), minlength=root.spec.size)
+        if counts.max(initial=0) > 1 or not np.array_equal(cut(numbers + 1), places + 1):
+            return False
+        root[np.unravel_index(places, root.spec.shape)] = new
+        return True
+    return False
+
+
+def is_linked(view: Value) -> bool:
+    """Whether a write to a view may reach what it was cut from."""
+    return any(reference() is not None for reference, _ in getattr(view, "_cuts", ()))
 
 
 def unlink(view: Value) -> None:

@@ -13,7 +13,7 @@ from ..arrays.namespace import VERSIONS
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
-from ..arrays.views import as_view, is_view, living_views, unlink, view_write_error
+from ..arrays.views import as_view, is_linked, is_view, living_views, unlink, view_write_error, write_through
 from ..errors import ArgumentError, ArgumentTypeError, DtypeError, GraphError, ShapeError
 from ..settings import UNRECORDED, modes
 from . import functions, placement
@@ -142,6 +142,8 @@ def _refuse_on_view(
         if self.ndim and _REFERENCES_IN_UPDATE > 0:
             if sys.getrefcount(self) <= _REFERENCES_IN_UPDATE:
                 unlink(self)
+            elif is_linked(self):
+                pass
             elif is_view(self) and sys.getrefcount(self) > _REFERENCES_IN_UPDATE + self.kept_references():
                 raise view_write_error(f"in-place {name}")
         return update(self, other)
@@ -172,6 +174,11 @@ def _rebind_wrapper(self: Value, new: Any, what: str) -> Value:
         if not np.can_cast(found.dtype, self.dtype, casting="same_kind"):
             raise DtypeError(f"{what}: a {found.dtype} result does not fit into a {self.dtype} value.")
         new = reshaping.astype(new, self.dtype)
+    if is_view(self):
+        if write_through(self, new):
+            return self
+        if is_linked(self) or not what.startswith("in-place"):
+            raise view_write_error(what)
     self.point_at(new, what)
     for view, cut in living_views(self):
         view.follow(cut(self))
@@ -180,8 +187,6 @@ def _rebind_wrapper(self: Value, new: Any, what: str) -> Value:
 
 def _set_wrapper_item(self: Value, index: Any, value: Any) -> None:
     _refuse_lost_write(self)
-    if is_view(self):
-        raise view_write_error("x[index] = value")
     if not self.is_variable:
         raise self.rebind_error("x[index] = value")
     _rebind_wrapper(self, indexing.set_at(self, index, value), "x[index] = value")
@@ -201,9 +206,13 @@ def _flatten(self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
 
 
 def _ravel(self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
-    return as_view(
-        _flatten(self, start_dim, end_dim), self, lambda x: _flatten(x, start_dim, end_dim), may_copy=True
-    )  # fmt: skip
+    """The elements as a vector, which is a view if they lie one after the other; or a range of axes merged."""
+
+    def cut(x: Any) -> Any:
+        whole = start_dim == 0 and end_dim == -1 and isinstance(x, np.ndarray)
+        return x.ravel() if whole else _flatten(x, start_dim, end_dim)
+
+    return as_view(_flatten(self, start_dim, end_dim), self, cut, may_copy=True)
 
 
 def _view_of(function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -237,7 +246,7 @@ def _set_item(self: Tensor, index: Any, value: Any) -> None:
 
 
 def _refuse_lost_write(x: Value) -> None:
-    if sys.getrefcount(x) <= _REFERENCES_TO_TEMPORARY + 1:  # one more for this call
+    if sys.getrefcount(x) <= _REFERENCES_TO_TEMPORARY + 1 and not is_linked(x):  # one more for this call
         raise GraphError(
             "this assignment would be lost: `x[i]` is a new value, not a view of x.\n"
             "  Write x[i, j] = v instead of x[i][j] = v."

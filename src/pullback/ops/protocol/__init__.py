@@ -68,7 +68,12 @@ def array_function(self: Value, function: Any, types: Any, args: Any, kwargs: An
     found = ours(*args, **kwargs)
     if function in _VIEWS and args:
         source, *rest = args
-        mark_as_views(found, source, lambda x: ours(x, *rest, **kwargs), function is np.reshape or function is np.ravel)
+        mark_as_views(
+            found,
+            source,
+            lambda x: (ours if isinstance(x, Value) else function)(x, *rest, **kwargs),
+            function is np.reshape or function is np.ravel,
+        )
     return found
 
 
