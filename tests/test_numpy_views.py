@@ -236,6 +236,41 @@ def test_a_checkpoint_is_recomputed_as_it_was_run():
     np.testing.assert_allclose(x.grad.numpy(), gradient_of(slices_follow), rtol=1e-6)
 
 
+def test_views_of_a_trace_do_not_follow_what_is_written_outside():
+    w = pb.tensor(np.ones(4))
+
+    def f(x):
+        return np.sum(w[1:] * x)
+
+    compiled = pb.jit(f)
+    assert compiled(2.0) == 6.0
+    w += 1.0
+    assert compiled(2.0) == 12.0
+
+    def g(x):
+        tail = w[1:]
+        w[2] = 5.0
+        return np.sum(tail * x)
+
+    assert g(1.0) == 6.0  # on a tape the slice is a value of its own
+    w[2] = 2.0
+    assert pb.jit(g)(1.0) == 9.0
+
+
+def number_and_copy(x):
+    y = x * 1.0
+    a = y[0]
+    b, d = np.broadcast_to(a, (2,)), np.diag(y.reshape(2, 2)).ravel()
+    a += 1.0  # a number is another one then
+    d[-1] += x[1]  # not contiguous: a copy
+    return np.sum(b) + np.sum(d**2) + np.sum(y) * a
+
+
+def test_what_numpy_copies_is_no_window():
+    assert pb.value_and_grad(number_and_copy)(X)[0] == number_and_copy(X)
+    np.testing.assert_allclose(pb.grad(number_and_copy)(X), gradient_of(number_and_copy), rtol=1e-6)
+
+
 def test_read_only_views_stay_read_only():
     def f(x):
         y = np.zeros(4)

@@ -47,7 +47,8 @@ def _copies(source: Value, cut: Cut) -> bool:
         if (owner := reference()) is not None:
             root, before = owner, first  # the last is the first that was made
     value = getattr(root, "value", None)
-    plain = np.empty_like(value, np.int8) if type(value) is np.ndarray else np.empty(root.spec.shape, np.int8)
+    is_whole = type(value) is np.ndarray and value.shape == root.spec.shape  # and not of a batch
+    plain = np.empty_like(value, np.int8) if is_whole else np.empty(root.spec.shape, np.int8)
     shown = plain if before is None else before(plain)
     return not np.may_share_memory(shown, cut(shown))
 
@@ -57,7 +58,8 @@ def as_tensor_view(out: Any, source: Any, cut: Cut) -> Any:
     if out is not source:
         older = getattr(source, "_sources", None)
         out._sources = (ref(source),) if older is None else (ref(source), *older)
-        if out.spec.shape and current_run.get() is not None:  # without axes it is a number in NumPy
+        # without axes they are numbers in NumPy
+        if out.spec.shape and source.spec.shape and current_run.get() is not None:
             _link(out, source, cut)
     return out
 
@@ -116,8 +118,12 @@ def unlink(view: Value) -> None:
 
 def living_views(source: Value) -> list[tuple[Value, Cut]]:
     """The views of a value that follow a write to it, and how each is cut."""
-    views = (reference() for reference in getattr(source, "_views", ()))
-    return [(view, cut) for view in views if view is not None for root, cut in view._cuts if root() is source]
+    if current_run.get() is None:
+        return []
+    views = [view for reference in getattr(source, "_views", ()) if (view := reference()) is not None]
+    # a program that was traced may keep values of its trace
+    running = [view for view in views if view.scope is None or view.scope.open]
+    return [(view, cut) for view in running for root, cut in view._cuts if root() is source]
 
 
 def is_view(x: Any) -> bool:

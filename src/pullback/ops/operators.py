@@ -205,6 +205,10 @@ def _flatten(self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     return lazy_function("shape.stack_split", "flatten")(self, start_dim, end_dim)
 
 
+def _diagonal(self: Any, *args: Any, **kwargs: Any) -> Any:
+    return as_view(arrange.diagonal(self, *args, **kwargs), self, lambda x: x.diagonal(*args, **kwargs))
+
+
 def _ravel(self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     """The elements as a vector, which is a view if they lie one after the other; or a range of axes merged."""
 
@@ -361,7 +365,7 @@ def install() -> None:
         "mT": property(_as_view_function(reshaping.matrix_transpose)),
         "real": property(_as_view_function(pointwise.real)), "imag": property(_as_view_function(pointwise.imag)),
         "flatten": _flatten, "ravel": _ravel, "transpose": _transpose,
-        "squeeze": _as_view_function(reshaping.squeeze), "diagonal": _as_view_function(arrange.diagonal),
+        "squeeze": _as_view_function(reshaping.squeeze), "diagonal": _diagonal,
         "swapaxes": _as_view_function(lazy_function("shape.stack_split", "swapaxes")),
         "detach": pointwise.stop_gradient, "copy": reshaping.writable_copy, "__array_namespace__": _array_namespace,
         "__array_ufunc__": _array_ufunc, "__array_function__": _array_function,
