@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _IMPLICIT_CONVERSIONS = frozenset(("np.asarray", "float()", "int()", "complex()"))
 #: What keeps the derivative in place of conversions that the user wrote.
 _EXPLICIT = {
-    "item()": "Use x.reshape(()) in place of x.item(), which keeps the derivative.",
-    "tolist()": "Use list(x) in place of x.tolist(), which keeps the derivatives.",
+    "item()": "Use the tensor itself in place of the number. If it has axes, that is x.reshape(()).",
+    "tolist()": "Use list(x) in place of x.tolist().",
 }
 _NUMBERS = frozenset(("float()", "int()", "complex()", "item()"))
 
