@@ -206,7 +206,7 @@ REFUSED = {
     "quad": (lambda x: integrate.quad(lambda t: np.exp(-x * t), 0.0, 1.0)[0], "pb.trapezoid"),
     "solve_ivp": (lambda x: integrate.solve_ivp(lambda t, y: -x * y, (0.0, 1.0), [1.0]).y[0, -1], "pb.ode.solve"),
     "odeint": (lambda x: integrate.odeint(lambda y, t: -x * y, 1.0, [0.0, 1.0])[-1, 0], "pb.ode.solve"),
-    "interp1d": (lambda x: interpolate.interp1d([0.0, 1.0], [0.0, 1.0])(x), "pb.interp"),
+    "splrep": (lambda x: interpolate.splev(0.5, interpolate.splrep([0, 1, 2, 3], [x, 1, 1, 1])), "CubicSpline"),
     "minimize": (lambda x: optimize.minimize(lambda t: (t[0] - x) ** 2, [0.0]).x[0], "pb.argmin"),
     "brentq": (lambda x: optimize.brentq(lambda t: t**3 - x, 0.0, 5.0), "pb.root"),
     "fsolve": (lambda x: optimize.fsolve(lambda t: t**3 - x, 1.0)[0], "pb.root"),

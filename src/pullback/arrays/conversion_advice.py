@@ -36,6 +36,19 @@ _INSTEAD = {
     "spsolve": "pb.sparse.solve", "splu": "pb.sparse.solve", "factorized": "pb.sparse.solve", "cg": "pb.sparse.solve",
     "gmres": "pb.sparse.solve", "bicgstab": "pb.sparse.solve", "spsolve_triangular": "pb.sparse.solve",
     "array": "x.copy()", "asarray": "the tensor itself",
+    **dict.fromkeys(
+        ("PchipInterpolator", "Akima1DInterpolator", "UnivariateSpline", "InterpolatedUnivariateSpline", "splrep",
+         "splev", "KroghInterpolator", "BarycentricInterpolator", "barycentric_interpolate", "krogh_interpolate"),
+        "scipy.interpolate.CubicSpline or make_interp_spline in a function that pb.grad runs",
+    ),
+    **dict.fromkeys(
+        ("lfilter", "filtfilt", "sosfilt", "sosfiltfilt"), "pb.scan, or pb.convolve with the response to an impulse"
+    ),
+    **dict.fromkeys(
+        ("fftconvolve", "oaconvolve", "savgol_filter", "gaussian_filter1d", "convolve1d", "uniform_filter1d"),
+        "pb.convolve with the weights",
+    ),
+    "euclidean": "pb.linalg.norm(a - b)",
 }  # fmt: skip
 
 
@@ -49,7 +62,8 @@ _RULED_CALLS: set[CodeType] = set()
 def stand_in_for_product(x: Any, caller: FrameType) -> Any:
     """What SciPy's product of a sparse matrix is to see of its other factor; None if that is not who asks."""
     # while a transform runs, what stands for np.asanyarray lies in between (`ops/user_calls.py`)
-    found = caller.f_back if caller.f_code.co_name == "replacement" and caller.f_back is not None else caller
+    is_between = caller.f_globals.get("__name__", "") == "pullback.ops.user_calls"
+    found = caller.f_back if is_between and caller.f_back is not None else caller
     if not found.f_globals.get("__name__", "").startswith("scipy.sparse"):
         return None
     if found.f_code.co_name == "_matmul_dispatch":  # leaves what becomes an array of one object to its own operator

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 #: Conversions that Python and NumPy invoke implicitly, for a line that means something else.
 _IMPLICIT_CONVERSIONS = frozenset(("np.asarray", "float()", "int()", "complex()"))
+#: What keeps the derivative in place of conversions that the user wrote.
+_EXPLICIT = {
+    "item()": "Use the tensor itself in place of the number. If it has axes, that is x.reshape(()).",
+    "tolist()": "Use list(x) in place of x.tolist().",
+}
 _NUMBERS = frozenset(("float()", "int()", "complex()", "item()"))
 
 
@@ -44,7 +49,9 @@ class ConvertibleValue(Value):
         if self.node is not None:
             is_array = what == "np.asarray"
             advice = advise_on_conversion(sys._getframe(1), is_array=is_array) if what in _IMPLICIT_CONVERSIONS else ""
-            if what in _NUMBERS and not advice:
+            if what in _EXPLICIT:
+                advice = f"\n  {_EXPLICIT[what]}"
+            elif what in _NUMBERS and not advice:
                 advice = "\n  Use the tensor itself in place of the number."
             message = (
                 f"{what}: this tensor carries derivatives, a bare {'number' if what in _NUMBERS else 'array'} would "

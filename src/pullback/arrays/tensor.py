@@ -26,7 +26,7 @@ from .protect import as_immutable
 from .scope import Scope, current_scope, enclosing_scopes
 from .spec import FLOAT8_CODES, Spec, spec_of
 from .value import Value
-from .views import is_view, living_views, view_write_error
+from .views import is_linked, is_view, living_views, view_write_error, write_through
 
 
 class Tensor(ConvertibleValue):
@@ -211,8 +211,6 @@ class Tensor(ConvertibleValue):
         if not views and modes() is UNRECORDED and type(new) is Tensor and self._is_plain_update(new):
             self.value = new.value
             return self
-        if is_view(self) and not what.startswith("in-place"):  # operators check themselves: `x[i] += v` is one
-            raise view_write_error(what)
         if not isinstance(new, Tensor):
             value = new if isinstance(new, Value) else as_immutable(new)  # a user may still write to a bare array
             new = wrap(value, spec_of(value))
@@ -222,6 +220,11 @@ class Tensor(ConvertibleValue):
             if not np.can_cast(new.dtype, self.dtype, casting="same_kind"):
                 raise DtypeError(f"{what}: a {new.dtype} result does not fit into a {self.dtype} tensor.")
             new = new.astype(self.dtype)
+        if is_view(self):
+            if write_through(self, new):
+                return self
+            if is_linked(self) or not what.startswith("in-place"):  # operators check themselves: `x[i] += v` is one
+                raise view_write_error(what)
         self._note_rebinding()
         installed().rebinds(self)
         was_retained = self.node is not None and self.node.forget(self)

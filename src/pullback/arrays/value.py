@@ -198,7 +198,9 @@ class Value(MethodNames):
 
     def follow(self, new: Any) -> None:
         """Point a view at what it shows after a write to its source."""
-        self.point_at(new, "x[index] = value")
+        # of a captured tensor that is written to in a trace, the slice is a value of the trace
+        found = new.parts()[0] if isinstance(new, Value) and new.level > self.level else new
+        self.point_at(found, "x[index] = value")
 
     def alias(self) -> Any:
         """The value that this wrapper stands for now, under a wrapper that no user can rebind."""

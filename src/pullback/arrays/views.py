@@ -4,9 +4,9 @@ In NumPy `row -= 1` changes the array that `row` was cut from. Values never chan
 a program that relies on NumPy's behavior would compute a wrong result. A slice holds weak references to
 the tensors it was cut from: if none of them is alive, no program can tell the difference, and writing is allowed.
 
-The other way round, a write to the tensor shows in what was cut from it before. On a tape of the user's it does not, a
-slice is a value of its own. In a function that a transform runs it does, as in the same function of bare arrays:
-the slices that are still alive (`living_views`) are cut again, which costs nothing where there are none.
+So it is on a tape of the user's. In a function that a transform runs, which may be a function of arrays, slices are the
+windows that they are in NumPy: a write to a slice goes to the tensor (`write_through`), and after each write to it the
+slices that are still alive (`living_views`) are cut again, which costs nothing where there are none.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 from weakref import ref
+
+import numpy as np
 
 from ..errors import GraphError
 from .buffers import current_run
@@ -27,9 +29,28 @@ Cut = Callable[[Any], Any]
 _LOCAL_REFERENCES = 2
 
 
-def as_view(out: Any, source: Any, cut: Cut) -> Any:
-    """Mark a result that in NumPy would be a view of the source, and that `cut(source)` returns."""
-    return as_tensor_view(out, source, cut) if isinstance(out, Value) and isinstance(source, Value) else out
+def as_view(out: Any, source: Any, cut: Cut, may_copy: bool = False) -> Any:
+    """Mark a result that in NumPy would be a view of the source, and that `cut(source)` returns. If it `may_copy`, as a
+    reshape of what is not contiguous, it is marked where NumPy would not.
+    """
+    if not isinstance(out, Value) or not isinstance(source, Value):
+        return out
+    return out if may_copy and _copies(source, cut) else as_tensor_view(out, source, cut)
+
+
+def _copies(source: Value, cut: Cut) -> bool:
+    """Whether NumPy's array in place of the source would be copied, found out by an array of its strides."""
+    if current_run.get() is None:
+        return False
+    root, before = source, None
+    for reference, first in getattr(source, "_cuts", ()):
+        if (owner := reference()) is not None:
+            root, before = owner, first  # the last is the first that was made
+    value = getattr(root, "value", None)
+    is_whole = type(value) is np.ndarray and value.shape == root.spec.shape  # and not of a batch
+    plain = np.empty_like(value, np.int8) if is_whole else np.empty(root.spec.shape, np.int8)
+    shown = plain if before is None else before(plain)
+    return not np.may_share_memory(shown, cut(shown))
 
 
 def as_tensor_view(out: Any, source: Any, cut: Cut) -> Any:
@@ -37,7 +58,8 @@ def as_tensor_view(out: Any, source: Any, cut: Cut) -> Any:
     if out is not source:
         older = getattr(source, "_sources", None)
         out._sources = (ref(source),) if older is None else (ref(source), *older)
-        if out.spec.shape and current_run.get() is not None:  # without axes it is a number in NumPy
+        # without axes they are numbers in NumPy
+        if out.spec.shape and source.spec.shape and current_run.get() is not None:
             _link(out, source, cut)
     return out
 
@@ -63,6 +85,31 @@ def _then(first: Cut, second: Cut) -> Cut:
     return lambda x: second(first(x))
 
 
+def write_through(view: Value, new: Any) -> bool:
+    """Write a whole view into what it was cut from, which cuts it and others again; False if it is not linked to that,
+    or is no selection of its elements.
+    """
+    for reference, cut in reversed(getattr(view, "_cuts", ())):
+        root = reference()
+        if root is None:
+            continue
+        if root.spec.dtype != view.spec.dtype or not root.spec.shape:
+            return False
+        numbers = np.arange(root.spec.size).reshape(root.spec.shape)
+        places = cut(numbers)
+        counts = np.bincount(places.ravel(), minlength=root.spec.size)
+        if counts.max(initial=0) > 1 or not np.array_equal(cut(numbers + 1), places + 1):
+            return False
+        root[np.unravel_index(places, root.spec.shape)] = new
+        return True
+    return False
+
+
+def is_linked(view: Value) -> bool:
+    """Whether a write to a view may reach what it was cut from."""
+    return any(reference() is not None for reference, _ in getattr(view, "_cuts", ()))
+
+
 def unlink(view: Value) -> None:
     """Do not cut a view again: it is a temporary value that no variable holds."""
     if hasattr(view, "_cuts"):
@@ -71,8 +118,12 @@ def unlink(view: Value) -> None:
 
 def living_views(source: Value) -> list[tuple[Value, Cut]]:
     """The views of a value that follow a write to it, and how each is cut."""
-    views = (reference() for reference in getattr(source, "_views", ()))
-    return [(view, cut) for view in views if view is not None for root, cut in view._cuts if root() is source]
+    if current_run.get() is None:
+        return []
+    views = [view for reference in getattr(source, "_views", ()) if (view := reference()) is not None]
+    # a program that was traced may keep values of its trace
+    running = [view for view in views if view.scope is None or view.scope.open]
+    return [(view, cut) for view in running for root, cut in view._cuts if root() is source]
 
 
 def is_view(x: Any) -> bool:

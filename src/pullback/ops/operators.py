@@ -13,7 +13,7 @@ from ..arrays.namespace import VERSIONS
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
-from ..arrays.views import as_view, is_view, living_views, unlink, view_write_error
+from ..arrays.views import as_view, is_linked, is_view, living_views, unlink, view_write_error, write_through
 from ..errors import ArgumentError, ArgumentTypeError, DtypeError, GraphError, ShapeError
 from ..settings import UNRECORDED, modes
 from . import functions, placement
@@ -143,7 +143,7 @@ def _refuse_on_view(
             references = sys.getrefcount(self)
             if references <= _REFERENCES_IN_UPDATE or references <= _REFERENCES_IN_UPDATE + self.kept_references():
                 unlink(self)
-            elif is_view(self):
+            elif is_view(self) and not is_linked(self):
                 raise view_write_error(f"in-place {name}")
         return update(self, other)
 
@@ -164,7 +164,7 @@ def _in_place_wrapper_operator(function: Callable[..., Any], name: str) -> Calla
             return new
         # In `x[i] += v` the slice is about to be written to x: if v belongs to a transform inside that of the slice,
         # which cannot hold the result, the result itself is written.
-        if isinstance(new, Value) and new.level > self.level and is_view(self):
+        if isinstance(new, Value) and new.level > self.level and is_view(self) and not is_linked(self):
             return _cast_to_variable(self, new, f"in-place {name}")
         return _rebind_wrapper(self, new, f"in-place {name}")
 
@@ -184,7 +184,13 @@ def _cast_to_variable(self: Value, new: Any, what: str) -> Any:
 
 
 def _rebind_wrapper(self: Value, new: Any, what: str) -> Value:
-    self.point_at(_cast_to_variable(self, new, what), what)
+    new = _cast_to_variable(self, new, what)
+    if is_view(self):
+        if write_through(self, new):
+            return self
+        if is_linked(self) or not what.startswith("in-place"):
+            raise view_write_error(what)
+    self.point_at(new, what)
     for view, cut in living_views(self):
         view.follow(cut(self))
     return self
@@ -192,8 +198,6 @@ def _rebind_wrapper(self: Value, new: Any, what: str) -> Value:
 
 def _set_wrapper_item(self: Value, index: Any, value: Any) -> None:
     _refuse_lost_write(self)
-    if is_view(self):
-        raise view_write_error("x[index] = value")
     if not self.is_variable:
         raise self.rebind_error("x[index] = value")
     _rebind_wrapper(self, indexing.set_at(self, index, value), "x[index] = value")
@@ -201,7 +205,8 @@ def _set_wrapper_item(self: Value, index: Any, value: Any) -> None:
 
 def _reshape(self: Any, *shape: Any) -> Any:
     """The same elements in another shape: x.reshape(2, 3) or x.reshape((2, 3))."""
-    return _view_of(reshaping.reshape, self, shape[0] if len(shape) == 1 else shape)
+    sizes = shape[0] if len(shape) == 1 else shape
+    return as_view(reshaping.reshape(self, sizes), self, lambda x: reshaping.reshape(x, sizes), may_copy=True)
 
 
 def _flatten(self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
@@ -209,6 +214,20 @@ def _flatten(self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     if start_dim == 0 and end_dim == -1:
         return reshaping.reshape(self, (-1,))
     return lazy_function("shape.stack_split", "flatten")(self, start_dim, end_dim)
+
+
+def _diagonal(self: Any, *args: Any, **kwargs: Any) -> Any:
+    return as_view(arrange.diagonal(self, *args, **kwargs), self, lambda x: x.diagonal(*args, **kwargs))
+
+
+def _ravel(self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+    """The elements as a vector, which is a view if they lie one after the other; or a range of axes merged."""
+
+    def cut(x: Any) -> Any:
+        whole = start_dim == 0 and end_dim == -1 and isinstance(x, np.ndarray)
+        return x.ravel() if whole else _flatten(x, start_dim, end_dim)
+
+    return as_view(_flatten(self, start_dim, end_dim), self, cut, may_copy=True)
 
 
 def _view_of(function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -242,7 +261,7 @@ def _set_item(self: Tensor, index: Any, value: Any) -> None:
 
 
 def _refuse_lost_write(x: Value) -> None:
-    if sys.getrefcount(x) <= _REFERENCES_TO_TEMPORARY + 1:  # one more for this call
+    if sys.getrefcount(x) <= _REFERENCES_TO_TEMPORARY + 1 and not is_linked(x):  # one more for this call
         raise GraphError(
             "this assignment would be lost: `x[i]` is a new value, not a view of x.\n"
             "  Write x[i, j] = v instead of x[i][j] = v."
@@ -356,8 +375,8 @@ def install() -> None:
         "T": property(_as_view_function(reshaping.permute_dims)),
         "mT": property(_as_view_function(reshaping.matrix_transpose)),
         "real": property(_as_view_function(pointwise.real)), "imag": property(_as_view_function(pointwise.imag)),
-        "flatten": _flatten, "ravel": _as_view_function(_flatten), "transpose": _transpose,
-        "squeeze": _as_view_function(reshaping.squeeze), "diagonal": _as_view_function(arrange.diagonal),
+        "flatten": _flatten, "ravel": _ravel, "transpose": _transpose,
+        "squeeze": _as_view_function(reshaping.squeeze), "diagonal": _diagonal,
         "swapaxes": _as_view_function(lazy_function("shape.stack_split", "swapaxes")),
         "detach": pointwise.stop_gradient, "copy": reshaping.writable_copy, "__array_namespace__": _array_namespace,
         "__array_ufunc__": _array_ufunc, "__array_function__": _array_function,

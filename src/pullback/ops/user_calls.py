@@ -294,8 +294,10 @@ _libraries: list[_Namespace] = []
 _searched: dict[int, tuple[int, _Namespace | None, Any]] = {}
 #: The ids of what stands for functions of NumPy for good.
 _staying: set[int] = set()
-#: Modules of SciPy whose rules are among them.
+#: Modules of SciPy whose rules are among them; with parentheses, those of methods.
 _prepared: set[str] = set()
+#: Modules of SciPy whose classes have rules for methods, and where these are.
+_METHODS = {"scipy.stats": "scipy_stats", "scipy.interpolate": "scipy_interpolate"}
 #: By id, the code of functions whose imports were looked at.
 _imported: dict[int, CodeType] = {}
 #: How many modules there were, the namespaces of those of the user's, and their ids.
@@ -388,13 +390,14 @@ def _prepare_scipy() -> bool:
         for key, (_, ours) in changes.items():  # they stay, as methods do
             setattr(module, key, ours)
             _staying.add(id(ours))
-    stats = None if "scipy.stats" in _prepared else imported_module("scipy.stats")
-    if stats is not None:
-        _prepared.add("scipy.stats")
-        methods = load_module("protocol.scipy_stats").replaced_methods(stats)
-        for kind, of_kind in methods.items():
-            _replace_methods(kind, of_kind)
-    return sys.modules.keys() & {*functions.RULES, *series.FAMILIES, "scipy.stats"} <= _prepared
+    for name, rules in _METHODS.items():
+        module = None if f"{name}()" in _prepared else imported_module(name)
+        if module is not None:
+            _prepared.add(f"{name}()")
+            for kind, of_kind in load_module(f"protocol.{rules}").replaced_methods(module).items():
+                _replace_methods(kind, of_kind)
+    wanted = {*functions.RULES, *series.FAMILIES, *(f"{name}()" for name in _METHODS)}
+    return {x for x in wanted if x.removesuffix("()") in sys.modules} <= _prepared
 
 
 def _import_first(code: CodeType | None) -> None:
@@ -403,7 +406,7 @@ def _import_first(code: CodeType | None) -> None:
         return
     _imported[id(code)] = code
     if any(name.startswith("scipy") for name in names_in_code(code).imports):
-        ruled = {*load_module("protocol.scipy_functions").RULES, "scipy.stats"}
+        ruled = {*load_module("protocol.scipy_functions").RULES, *_METHODS}
         for name in ruled & {*code.co_names, *(f"scipy.{name}" for name in code.co_names)}:
             importlib.import_module(name)
 

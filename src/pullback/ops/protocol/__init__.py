@@ -19,6 +19,7 @@ from ...arrays.views import as_view
 from ...errors import ArgumentError, UnsupportedFunction
 from ..shape.reshaping import broadcast_to
 from . import table, ufuncs
+from .nested import is_variable, rebind
 
 __all__ = ["array_function", "array_ufunc", "register_numpy"]
 
@@ -67,14 +68,19 @@ def array_function(self: Value, function: Any, types: Any, args: Any, kwargs: An
     found = ours(*args, **kwargs)
     if function in _VIEWS and args:
         source, *rest = args
-        mark_as_views(found, source, lambda x: ours(x, *rest, **kwargs))
+        mark_as_views(
+            found,
+            source,
+            lambda x: (ours if isinstance(x, Value) else function)(x, *rest, **kwargs),
+            function is np.reshape or function is np.ravel,
+        )
     return found
 
 
-def mark_as_views(found: Any, source: Any, cut: Callable[[Any], Any]) -> Any:
+def mark_as_views(found: Any, source: Any, cut: Callable[[Any], Any], may_copy: bool) -> Any:
     """Mark a result that is a view in NumPy, or a list of such; `cut(source)` returns it again."""
     if not isinstance(found, (list, tuple)):
-        return as_view(found, source, cut)
+        return as_view(found, source, cut, may_copy)
     for place, part in enumerate(found):
         as_view(part, source, lambda x, place=place: cut(x)[place])  # type: ignore[misc]
     return found
@@ -100,13 +106,13 @@ def write_into(out: Any, found: Any, name: str) -> Any:
         (out,) = out
     if isinstance(out, Buffer):
         return out.assign(found)
-    if not isinstance(out, Tensor):
+    if not is_variable(out):
         raise UnsupportedFunction(
             f"np.{name}: out= has no rule here for a {type(out).__name__}, which cannot hold a derivative.\n"
             "  Leave it out and use the result, or pass a tensor: out = pb.tensor(out).\n"
             "  In place of `array += x` write `array = array + x`."
         )
-    return out.rebind(broadcast_to(found, out.shape), f"np.{name} with out=")
+    return rebind(out, broadcast_to(found, out.shape), f"np.{name} with out=")
 
 
 def array_ufunc(self: Value, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:

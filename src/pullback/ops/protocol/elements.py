@@ -10,7 +10,6 @@ import numpy as np
 
 from ...arrays.call_site import attributed_to_caller
 from ...arrays.spec import spec_of
-from ...arrays.tensor import Tensor
 from ...arrays.value import Value
 from ...errors import ArgumentError, UnsupportedFunction
 from .. import functions
@@ -23,6 +22,7 @@ from ..fusion import cast_whole
 from ..index import indexing
 from ..reduce import calculus, reductions
 from ..shape import arrange, reshaping
+from .nested import is_variable, rebind
 from .unsupported import NOT_GIVEN, package_function, refuse
 
 if TYPE_CHECKING:
@@ -230,12 +230,12 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
 
 def write_in_place(target: Any, found: Any, name: str) -> Any:
     """An in-place function of NumPy: rebinds a tensor to the result."""
-    if not isinstance(target, Tensor):
+    if not is_variable(target):
         raise UnsupportedFunction(
             f"np.{name} writes into a bare array, which cannot hold a derivative.\n"
             "  Make the array a tensor, x = pb.tensor(x), or use what returns a new one: pb.set_at, pb.where."
         )
-    return target.rebind(found, f"np.{name}")
+    return rebind(target, found, f"np.{name}")
 
 
 def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:

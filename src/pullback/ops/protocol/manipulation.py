@@ -78,7 +78,9 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwargs: Any
     arrays = [n for n, x in enumerate(operands) if isinstance(x, (Value, np.ndarray))]
     if dtype is None and len(arrays) == 1 and _shows_memory(np.einsum, operands, arrays[0]):
         before, after = operands[: arrays[0]], operands[arrays[0] + 1 :]
-        return as_view(found, operands[arrays[0]], lambda x: einsum(*before, x, *after))
+        return as_view(
+            found, operands[arrays[0]], lambda x: (einsum if isinstance(x, Value) else np.einsum)(*before, x, *after)
+        )
     return found
 
 
@@ -95,7 +97,11 @@ def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
 
 def diag(v: Any, k: int = 0) -> Any:
     found = package_function("diag", "diag")(v, k)
-    return as_view(found, v, lambda v: diag(v, k)) if ndim(as_value(v)) == 2 else found
+    return (
+        as_view(found, v, lambda v: diag(v, k) if isinstance(v, Value) else np.diagonal(v, k))
+        if ndim(as_value(v)) == 2
+        else found
+    )
 
 
 def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:

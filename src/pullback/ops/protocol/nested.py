@@ -30,6 +30,19 @@ def unwrap_nested(x: Any) -> Any:
     return unwrap_tracked(x)
 
 
+def is_variable(x: Any) -> bool:
+    """Whether a value can be written into: a tensor, or what stands for one in a transform."""
+    return type(x) is Tensor or (isinstance(x, Value) and x.is_variable)
+
+
+def rebind(target: Any, found: Any, what: str) -> Any:
+    """Write a result into the whole of a variable."""
+    if type(target) is Tensor:
+        return target.rebind(found, what)
+    target[...] = found
+    return target
+
+
 def join(nested: Any) -> Any:
     """Nested lists of numbers, arrays and values as one value, in the dtype that NumPy gives it."""
     if isinstance(nested, (list, tuple)):

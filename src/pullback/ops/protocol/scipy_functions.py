@@ -24,7 +24,7 @@ from ..concrete import as_bare_array
 from ..dispatch import as_value, ndim, shape
 from ..elementwise import pointwise
 from ..index import indexing
-from ..lazy import find_public
+from ..lazy import find_public, load_module
 from ..reduce import reductions
 from ..shape import arrange, reshaping
 from .nested import as_array_or_value, carries_derivative, join, unwrap_nested
@@ -325,6 +325,10 @@ def spsolve(A: Any, b: Any, use_umfpack: Any = None) -> Any:
     return find_public("linear_solve")(A, b)
 
 
+def make_interp_spline(x: Any, y: Any, k: int = 3, t: Any = None, bc_type: Any = None, axis: int = 0) -> Any:
+    return load_module("protocol.scipy_interpolate").make_interp_spline(x, y, k, t, bc_type, axis)
+
+
 def rosen(x: Any) -> Any:
     x = as_value(x)
     return reductions.sum(100.0 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2, axis=0)
@@ -441,6 +445,7 @@ RULES: dict[str, dict[str, Callable[..., Any]]] = {
     "scipy._lib.array_api_extra": {"apply_where": apply_where},
     "scipy.optimize": {"rosen": rosen},
     "scipy.sparse.linalg": {"spsolve": spsolve},
+    "scipy.interpolate": {"make_interp_spline": make_interp_spline},
     "scipy.integrate": {"trapezoid": trapezoid, "simpson": simpson, "cumulative_trapezoid": cumulative_trapezoid},
 }
 #: What to use in place of functions of SciPy that call a function of the user's.

@@ -11,7 +11,6 @@ import numpy as np
 from ...arrays.buffers import Buffer
 from ...arrays.imported import imported_module
 from ...arrays.spec import is_inexact, spec_of
-from ...arrays.tensor import Tensor
 from ...errors import ArgumentError, DtypeError, UnsupportedFunction
 from ..axes import normalize_axes, normalize_axis
 from ..concrete import as_bare_array
@@ -22,7 +21,7 @@ from ..index import indexing
 from ..lazy import load_module
 from ..reduce import reductions, scans
 from ..shape import arrange, reshaping
-from .nested import as_array_or_value
+from .nested import as_array_or_value, is_variable, rebind
 from .unsupported import NOT_GIVEN, package_function, refuse, unsupported_error
 
 #: Our function for each ufunc.
@@ -242,21 +241,21 @@ def _at(ufunc: Any, target: Any, index: Any, *values: Any) -> None:
     if isinstance(target, Buffer):
         target.rewrite(lambda x: _at(ufunc, x, index, *values))
         return
-    if not isinstance(target, Tensor):
+    if not is_variable(target):
         raise UnsupportedFunction(
             f"np.{name}.at has no rule here for a {type(target).__name__}, which cannot hold a derivative.\n"
             "  Make it a tensor first: target = pb.tensor(target)."
         )
     if ufunc in (np.add, np.subtract):
         change = values[0] if ufunc is np.add else pointwise.negative(values[0])
-        target.rebind(indexing.add_at(target, index, change), f"np.{name}.at")
+        rebind(target, indexing.add_at(target, index, change), f"np.{name}.at")
         return
     flat: Any = reshaping.reshape(target, (-1,))
     places = np.arange(target.size).reshape(target.shape)[_bare_index(index)]
     rows = [reshaping.reshape(reshaping.broadcast_to(as_value(v), places.shape), (-1,)) for v in values]
     for n, place in enumerate(places.ravel()):
         flat = indexing.set_at(flat, int(place), function_of(ufunc)(flat[int(place)], *(row[n] for row in rows)))
-    target.rebind(reshaping.reshape(flat, target.shape), f"np.{name}.at")
+    rebind(target, reshaping.reshape(flat, target.shape), f"np.{name}.at")
 
 
 def _bare_index(index: Any) -> Any:
