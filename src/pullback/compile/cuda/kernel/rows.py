@@ -140,6 +140,7 @@ class _RowWriter:
     def __init__(self, grid: Grid, shape: RowShape) -> None:
         self.grid, self.shape = grid, shape
         self.writer = FunctionWriter(grid)
+        self.writer.owner = "owns" if self.is_guarded else ""
         self.stores = grid.kernel.stores
         rank = len(grid.kernel.extents)
         row = range(rank - grid.kernel.inner, rank)

@@ -52,6 +52,8 @@ class FunctionWriter:
         self.written: list[Buffer] = []
         self.counter = itertools.count()
         self.status = new_status()
+        #: A condition that threads beyond the domain do not fulfill, where there are such.
+        self.owner = ""
 
     def name(self, letter: str) -> str:
         assert letter != "b", "pointers have this letter, and are renamed by it"
@@ -101,7 +103,9 @@ class FunctionWriter:
         names = []
         for index, (_, size) in zip(indices, x.places, strict=True):
             name = self.name("p")
-            words.lines.append(f"const I {name} = (I)place_({index.name}, {size}, {word});")
+            found = f"(I)place_({index.name}, {size}, {word})"
+            # beyond the domain there are no numbers, and so no indices that could be wrong
+            words.lines.append(f"const I {name} = {f'{self.owner} ? {found} : (I)-1' if self.owner else found};")
             names.append(name)
         return names
 
