@@ -101,14 +101,16 @@ class PlannedCall:
 
 
 class DifferentiatedCall:
-    """One call of `grad` or `vjp`, to which the nodes of its variables point; `running` while its function runs."""
+    """One call of `grad` or `vjp`, to which the nodes of its variables point; `running` while its function runs. It
+    `is_over` when its one backward pass is, in which checkpoints run the function again.
+    """
 
-    __slots__ = ("running",)
+    __slots__ = ("is_over", "running")
     #: The calls that run now, in all threads: while there are none, no graph is searched for their variables.
     _now_running: ClassVar[set[int]] = set()
 
     def __enter__(self) -> DifferentiatedCall:
-        self.running = True
+        self.running, self.is_over = True, False
         self._now_running.add(id(self))
         return self
 
@@ -254,7 +256,7 @@ def has_derivative(start: Node) -> bool:
     variable of a call of `grad` that is over.
     """
     leaves = (node.variable_of for node in _nodes_with_derivative(start) if node.rule is None)
-    return any(call is None or call.running for call in leaves)
+    return any(call is None or not call.is_over for call in leaves)
 
 
 def _nodes_with_derivative(start: Node) -> Iterator[Node]:

@@ -238,15 +238,17 @@ def _one_number(out: Any, what: str) -> Any:
 class Pullback:
     """What f did with its variables, ready to pull cotangents of its results back to them."""
 
-    __slots__ = ("_given", "_inputs", "_own_nodes", "_scope", "_tracked", "_uses_foreign", "_xs", "outs", "recording")
+    __slots__ = (
+        "_call", "_given", "_inputs", "_own_nodes", "_scope", "_tracked", "_uses_foreign", "_xs", "outs", "recording",
+    )  # fmt: skip
 
     def __init__(self, f: Callable[..., Any], xs: list[Any], scope: Scope | None) -> None:
         self._xs = xs
         self._scope = scope = _highest_scope(xs, scope)
         self.recording = modes().grad
-        with enable_grad(), DifferentiatedCall() as call:
+        with enable_grad(), DifferentiatedCall() as self._call:
             # held: a leaf points at its tensor weakly, and a tape inside f asks whether that is alive
-            self._given = [_make_variable(x, scope, call) for x in xs]
+            self._given = [_make_variable(x, scope, self._call) for x in xs]
             self._inputs = [alias(x) for x in self._given]  # f may rebind its own
             self.outs: list[Any] = f(*self._given)
         for out in self.outs:
@@ -275,6 +277,7 @@ class Pullback:
         found: Sequence[Tensor | None] = [None] * len(self._xs)  # which stands for zeros
         if self._tracked[0] and self._inputs:
             found, self._uses_foreign = gradients_of_call(self.outs[0], self._inputs, retain)
+        self._call.is_over = True
         return [self._return_gradient(g, x) for g, x in zip(found, self._xs, strict=True)]
 
     def pull(

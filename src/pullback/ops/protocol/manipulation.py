@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.backends import is_array
 from ...arrays.spec import spec_of
 from ...arrays.value import Value
 from ...arrays.views import as_view
@@ -75,7 +76,7 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwargs: Any
         operands = tuple(converted)
     options = {} if optimize is False else {"optimize": optimize}
     found = package_function("einsum", "einsum")(*operands, **options)
-    arrays = [n for n, x in enumerate(operands) if isinstance(x, (Value, np.ndarray))]
+    arrays = [n for n, x in enumerate(operands) if isinstance(x, Value) or is_array(x)]
     if dtype is None and len(arrays) == 1 and _shows_memory(np.einsum, operands, arrays[0]):
         before, after = operands[: arrays[0]], operands[arrays[0] + 1 :]
         return as_view(
@@ -85,7 +86,7 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwargs: Any
 
 
 def _shows_memory(function: Any, args: Any, place: int) -> bool:
-    """Whether a function of NumPy's returns a view of the argument at a place."""
+    """Whether a function of NumPy's returns a view of the argument at a place, the only array among them."""
     source = np.empty(spec_of(args[place]).shape, np.int8)
     return np.may_share_memory(source, function(*args[:place], source, *args[place + 1 :]))
 
