@@ -474,6 +474,7 @@ WRONG = [
     (lambda: pb.jit(lambda i: A0[i])(1), "ConversionError"),
     (lambda: pb.jit(lambda r: S.coo(np.ones(2), r, [0, 0], (2, 2)).data)(np.array([0, 1])), "ConversionError"),
     (lambda: A0.with_data(pb.tensor(A0.data, requires_grad=True)).to_scipy(), "ConversionError"),
+    (lambda: S.solve(S.diagonal(np.ones(2, np.clongdouble)), np.ones(2)), "DtypeError"),
 ]  # fmt: skip
 
 
