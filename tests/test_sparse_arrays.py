@@ -475,6 +475,7 @@ WRONG = [
     (lambda: pb.jit(lambda r: S.coo(np.ones(2), r, [0, 0], (2, 2)).data)(np.array([0, 1])), "ConversionError"),
     (lambda: A0.with_data(pb.tensor(A0.data, requires_grad=True)).to_scipy(), "ConversionError"),
     (lambda: S.solve(S.diagonal(np.ones(2, np.clongdouble)), np.ones(2)), "DtypeError"),
+    (lambda: A0.tocsr() == A0, "ArgumentTypeError"), (lambda: A0 != 0, "ArgumentTypeError"),
 ]  # fmt: skip
 
 
