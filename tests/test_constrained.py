@@ -433,6 +433,18 @@ def test_the_second_order_cone(p):
     np.testing.assert_allclose(second, by_hand, atol=1e-8)
 
 
+@pytest.mark.parametrize("first", [25.0, -25.0])
+def test_a_slack_and_its_multiplier_on_the_boundary_of_their_cones(first):
+    """Where the point to project lies on the boundary of the cone or of its polar, beside a cone where it does not."""
+    p = np.array([first, 7.0, 24.0, 0.0, -1.324358995628145, -0.24836162209524854])
+    found = implicit.qp(np.eye(6), -p, G=-np.eye(6), h=np.zeros(6), cones=[3, 3])
+    np.testing.assert_allclose(found, [*(p[:3] if first > 0 else np.zeros(3)), *project_cone(p[3:])], atol=1e-9)
+    alone = implicit.qp(np.eye(3), -p[:3], G=-np.eye(3), h=np.zeros(3), cones=[3])
+    np.testing.assert_allclose(alone, found[:3], atol=1e-9)
+    with pytest.raises(pb.errors.DegenerateError, match="row 0 of G"):
+        pb.grad(lambda p: pb.sum(implicit.qp(np.eye(3), -p, G=-np.eye(3), h=np.zeros(3), cones=[3])))(p[:3])
+
+
 def test_several_cones_beside_numbers():
     """Conditions of the optimum, checked by NumPy: sizes that repeat, that differ, and one that is a number."""
     n, cones = 7, (3, 3, 2, 1)

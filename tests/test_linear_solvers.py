@@ -262,6 +262,29 @@ def test_a_preconditioner_saves_products(method):
     assert with_it.products < 0.5 * without.products
 
 
+def test_a_preconditioner_takes_the_tree_of_the_right_side():
+    def multiply(t):
+        return {"a": (3 + 1j) * t["a"] + t["b"], "b": 5 * t["b"]}
+
+    def precondition(t):
+        assert t["a"].shape == (3,)
+        return {"a": t["a"] / (3 + 1j), "b": t["b"] / 5}
+
+    b = {"a": np.ones(3) + 2j, "b": 2.0}
+    for method in (GMRES(), BiCGStab()):
+        x = pb.linear_solve(multiply, b, method=method, preconditioner=precondition)
+        np.testing.assert_allclose(x["a"], (b["a"] - 0.4) / (3 + 1j), atol=1e-9)
+
+
+@pytest.mark.parametrize("method", EVERY, ids=repr)
+def test_complex_systems(method):
+    rng = np.random.default_rng(12)
+    unitary = np.linalg.qr(rng.normal(size=(7, 7)) + 1j * rng.normal(size=(7, 7)))[0]
+    matrix, b = unitary @ np.diag(np.linspace(0.5, 1.5, 7)) @ unitary.conj().T, rng.normal(size=7) + 1j
+    x = pb.linear_solve(matrix, b, method=method, definite=True)
+    np.testing.assert_allclose(x, np.linalg.solve(matrix, b), atol=1e-8)
+
+
 def contraction(rng, n, radius):
     j = rng.normal(size=(n, n))
     return j * radius / np.abs(np.linalg.eigvals(j)).max()

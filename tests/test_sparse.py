@@ -54,6 +54,13 @@ def tridiagonal(n):
     return np.abs(np.subtract.outer(np.arange(n), np.arange(n))) <= 1
 
 
+STENCIL = np.array([[0.0, 1.0, 0.0], [1.0, -4.0, 1.0], [0.0, 1.0, 0.0]])[None, None]
+
+
+def stencil_energy(x):
+    return pb.sum(pb.nn.conv2d(x, STENCIL, padding=1) ** 3)
+
+
 # Functions whose pattern is exactly where the Jacobian is not zero at a point in general position.
 TIGHT = {
     "banded": (lambda x: x[1:] * x[:-1] + pb.sin(x[1:]), 7),
@@ -70,6 +77,11 @@ TIGHT = {
     "matmul from the right": (lambda x: pb.reshape(x, (2, 4)) @ A, 8),
     "matmul of two": (lambda x: pb.matmul(pb.reshape(x[:4], (2, 2)), pb.reshape(x[4:], (2, 3))), 10),
     "einsum": (lambda x: pb.einsum("ij,kj,k->ik", pb.reshape(x, (3, 6)), A, np.array([1.0, 0.0, 2.0, 3.0])), 18),
+    "convolve": (lambda x: pb.convolve(x, np.array([1.0, 0.0, -2.0]), mode="same"), 8),
+    "convolve with itself": (lambda x: pb.convolve(x[:4], x[4:]), 6),
+    "stencil": (lambda x: pb.nn.conv2d(pb.reshape(x, (1, 1, 4, 5)) ** 2, STENCIL, padding=1), 20),
+    "strided channels": (lambda x: pb.nn.conv2d(pb.reshape(x, (1, 2, 3, 4)), np.ones((2, 2, 2, 2)), stride=2), 24),
+    "gradient of a stencil": (lambda x: pb.grad(stencil_energy)(pb.reshape(x, (1, 1, 3, 4))), 12),
     "repeated index": (lambda x: x[np.array([0, 0, 2, 2, 1])] ** 2, 4),
     "mask": (lambda x: x[x > -9] * 3.0, 4),
     "concat": (lambda x: pb.concat([x[3:], x[:1], np.ones(2)]), 5),

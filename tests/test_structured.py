@@ -145,6 +145,24 @@ def test_determinants_and_inverse_diagonals(case):
     assert_close(pb.grad(lambda A: A.logdet())(A), wanted)
 
 
+def test_complex_parts(case):
+    A = pb.tree.map(lambda x: x * np.exp(0.3j * np.arange(x.size)).reshape(x.shape), case[0])
+    dense, b, bar = A.to_dense(), B + 1j * MANY[:, 0], 0.7 + 1j * draw(11, SIZE)
+    np.testing.assert_allclose(pb.linear_solve(A, b), np.linalg.solve(dense, b), atol=1e-12)
+    np.testing.assert_allclose(pb.linear_solve(A.T, MANY), np.linalg.solve(dense.T, MANY), atol=1e-12)
+    larger = pb.tree.map(lambda x: 1.5 * x, A)
+    many = pb.tree.map(lambda *x: np.stack(x), A, larger)
+    both = np.stack([np.linalg.solve(dense, b), np.linalg.solve(larger.to_dense(), b)])
+    np.testing.assert_allclose(pb.vmap(pb.linear_solve, (0, None))(many, b), both, atol=1e-12)
+
+    def slopes(solve):
+        return pb.grad(lambda A, b: pb.real(pb.sum(bar * solve(A, b) ** 2)), argnums=(0, 1))
+
+    found = slopes(pb.linear_solve)(A, b)
+    assert_close(found, slopes(lambda A, b: pb.linalg.solve(A.to_dense(), b))(A, b))
+    assert_close(pb.jit(slopes(pb.linear_solve))(A, b), found)
+
+
 def test_other_methods_take_them_too(case):
     A, dense = case
     for method in (implicit.GMRES(), implicit.LSMR(), implicit.Dense()):
@@ -219,7 +237,7 @@ def test_singular_matrices_have_no_solution(A):
         lambda: implicit.BlockDiagonal(np.eye(2)),
         lambda: implicit.BlockMatrix(np.eye(2), np.ones((1, 2)), np.ones((2, 1)), np.eye(1)),
         lambda: pb.linear_solve(BAND, np.ones(3)),
-        lambda: pb.linear_solve(BAND, np.ones(SIZE) * 1j),
+        lambda: pb.linear_solve(BAND, np.ones(SIZE, np.longdouble)),
         lambda: BAND @ np.ones(3),
         lambda: implicit.Kronecker(BAND, A2).logdet(),
         lambda: pb.linear_solve(np.eye(2), np.ones(2), method=implicit.Structured()),

@@ -10,12 +10,13 @@ import numpy as np
 
 from ..arrays.argument_checks import check_functions
 from ..arrays.backends import is_array
-from ..arrays.spec import is_real_float, spec_of, zeros
-from ..arrays.trees import flatten, unflatten
+from ..arrays.spec import is_real_float, make_spec, spec_of, zeros
+from ..arrays.trees import LEAF, flatten, unflatten
 from ..arrays.value import Value
 from ..errors import DtypeError, ShapeError
 from ..ops.contract.matrix_products import matmul
 from ..ops.dispatch import as_value, shape
+from ..ops.families import conjugate_if_complex
 from ..ops.fusion import cast_whole
 from ..ops.shape.reshaping import astype
 from ..ops.user_calls import call_function
@@ -49,6 +50,8 @@ def linear_solve(
 
     `tol` is that of |b - A x| relative to |b|, which is recomputed: if it is missed, `ConvergenceError` is raised, so a
     singular or inconsistent system never has a solution. `symmetric` and `definite` let faster methods be chosen.
+    Numbers may be complex, a symmetric matrix then being one that is its own conjugate transpose; methods work on real
+    and imaginary parts. The `preconditioner` takes and returns what the function does.
 
     >>> import numpy as np, pullback as pb
     >>> A = np.array([[2.0, 1.0], [1.0, 3.0]])
@@ -61,17 +64,21 @@ def linear_solve(
     method = default if method is None else check_method(method, "linear_solve: method", "GMRES()")
     if preconditioner is not None:
         check_functions("linear_solve: preconditioner", preconditioner)
-    known = {"symmetric": symmetric or definite, "definite": definite, "precondition": preconditioner}
+    known = {"symmetric": symmetric or definite, "definite": definite}
 
-    def operator(multiply: Callable[..., Any], dtype: Any) -> LinearOperator:
+    def operator(multiply: Callable[..., Any], layout: VectorLayout) -> LinearOperator:
+        precondition = None if preconditioner is None else _on_vectors(preconditioner, layout)
         return LinearOperator(
-            multiply, method, _parse_tolerance(tol, dtype), check_positive_count(max_steps, "linear_solve: max_steps"),
-            "linear_solve", known,
+            multiply, method, _parse_tolerance(tol, layout.dtype),
+            check_positive_count(max_steps, "linear_solve: max_steps"), "linear_solve",
+            known | {"precondition": precondition},
         )  # fmt: skip
 
     if isinstance(A, StructuredOperator):
         return _solve_with_structure(A, as_value(b), operator)
     if _is_sparse(A):
+        if np.dtype(A.dtype).kind == "c":
+            b = astype(as_value(b), np.result_type(A.dtype, spec_of(as_value(b)).dtype))
         A = _product_with(A)
     if callable(A):
         return _solve_with_function(A, b, operator)
@@ -85,18 +92,7 @@ def _solve_with_matrix(A: Any, b: Any, operator: Callable[..., LinearOperator]) 
             f"linear_solve: A has shape {shape(A)} and b {shape(b)}, wanted a square matrix and as many rows.\n"
             "  For a batch of systems use pb.vmap(pb.linear_solve)."
         )
-    dtypes = spec_of(A).dtype, spec_of(b).dtype
-    if any(d.kind not in "biu" and not is_real_float(d) for d in dtypes):
-        raise DtypeError(
-            f"linear_solve: A and b are real numbers, got {dtypes[0]} and {dtypes[1]}.\n"
-            "  Of a complex system, solve for real and imaginary part."
-        )
-    dtype = np.result_type(*dtypes, np.float32)
-    A, b = astype(A, dtype), astype(b, dtype)
-    made = operator(lambda v, matrix: matmul(matrix, v), dtype)
-    if len(shape(b)) == 2:
-        return vmap(lambda column: solve_operator(made, column, A), 1, 1)(b)
-    return solve_operator(made, b, A)
+    return _solve_with_parts(lambda v, matrix: matmul(matrix, v), None, b, [A], operator)
 
 
 def _solve_with_structure(A: StructuredOperator, b: Any, operator: Callable[..., LinearOperator]) -> Any:
@@ -104,26 +100,51 @@ def _solve_with_structure(A: StructuredOperator, b: Any, operator: Callable[...,
     if shape(b)[:1] != (A.size,) or len(shape(b)) > 2:
         raise ShapeError(f"linear_solve: {type(A).__name__} has {A.size} rows and b the shape {shape(b)}.")
     leaves, structure = flatten(A)
-    leaves = [as_array_leaf(x, "linear_solve") for x in leaves]
-    dtype = np.result_type(spec_of(b).dtype, *(spec_of(x).dtype for x in leaves), np.float32)
-    if not all(is_real_float(spec_of(x).dtype) or spec_of(x).dtype.kind in "biu" for x in (b, *leaves)):
-        raise DtypeError(
-            "linear_solve: A and b are real numbers.\n  Of a complex system, solve for real and imaginary part."
-        )
-    b, leaves = astype(b, dtype), [astype(x, dtype) for x in leaves]
 
     def solve_directly(is_transposed: bool, v: Any, *parts: Any) -> Any:
-        matrix = unflatten(structure, parts)
+        # of a complex system, solved for real and imaginary part, the transpose is that of the conjugate
+        kept = [conjugate_if_complex(x) for x in parts] if is_transposed else parts
+        matrix = unflatten(structure, kept)
         return (matrix.T if is_transposed else matrix).solve_directly(v)
 
-    made = replace(operator(lambda v, *p: unflatten(structure, p).multiply(v), dtype), solve_directly=solve_directly)
-    if len(shape(b)) == 2:
-        return vmap(lambda column: solve_operator(made, column, *leaves), 1, 1)(b)
-    return solve_operator(made, b, *leaves)
+    parts = [as_array_leaf(x, "linear_solve") for x in leaves]
+    return _solve_with_parts(lambda v, *p: unflatten(structure, p).multiply(v), solve_directly, b, parts, operator)
+
+
+def _solve_with_parts(
+    multiply: Callable[..., Any], solve_directly: Callable[..., Any] | None, b: Any, parts: list[Any],
+    operator: Callable[..., LinearOperator],
+) -> Any:  # fmt: skip
+    """x for a vector b, or for its columns, with a matrix made of some arrays, all of one dtype."""
+    dtypes = [spec_of(x).dtype for x in (b, *parts)]
+    if not all(d.kind in "biu" or d.char in "FD" or is_real_float(d) for d in dtypes):
+        raise DtypeError(
+            f"linear_solve: A and b are numbers of single or double precision, got {', '.join(map(str, dtypes))}."
+        )
+    dtype = np.result_type(*dtypes, np.float32)
+    b, parts = astype(b, dtype), [astype(x, dtype) for x in parts]
+    layout = VectorLayout(LEAF, [make_spec(shape(b)[:1], dtype, spec_of(b).device)])
+
+    def on_vectors(v: Any, *p: Any) -> Any:
+        return layout.join_leaves([multiply(layout.to_tree(v), *p)])
+
+    made = operator(on_vectors, layout)
+    if solve_directly is not None:
+        made = replace(
+            made,
+            solve_directly=lambda is_transposed, v, *p: layout.join_leaves(
+                [solve_directly(is_transposed, layout.to_tree(v), *p)]
+            ),
+        )
+
+    def run(column: Any) -> Any:
+        return layout.to_tree(solve_operator(made, layout.join_leaves([column]), *parts))
+
+    return vmap(run, 1, 1)(b) if len(shape(b)) == 2 else run(b)
 
 
 def _solve_with_function(multiply: Callable[[Any], Any], b: Any, operator: Callable[..., LinearOperator]) -> Any:
-    layout, leaves = VectorLayout.from_tree(b, "linear_solve")
+    layout, leaves = VectorLayout.from_tree(b, "linear_solve", allow_complex=True)
     right = layout.join_leaves(leaves)
 
     def on_vectors(v: Any) -> Any:
@@ -132,7 +153,11 @@ def _solve_with_function(multiply: Callable[[Any], Any], b: Any, operator: Calla
 
     refuse_offset(on_vectors(zeros(spec_of(right))), "linear_solve")  # 2 v + 1 is no product with a matrix
     function, found, _ = stage_with_captures(on_vectors, right) or (on_vectors, [], False)
-    return layout.to_tree(solve_operator(operator(function, layout.dtype), right, *found))
+    return layout.to_tree(solve_operator(operator(function, layout), right, *found))
+
+
+def _on_vectors(preconditioner: Callable[[Any], Any], layout: VectorLayout) -> Callable[[Any], Any]:
+    return lambda v: layout.to_vector(preconditioner(layout.to_tree(v)), "linear_solve: preconditioner")
 
 
 def _is_sparse(A: Any) -> bool:

@@ -333,6 +333,14 @@ class SparseArray:
         end = ", requires_grad" * self.requires_grad
         return f"<sparse {rows} x {columns}, {self.nnz} entries of {data.dtype}, {self.format}{many}{end}>"
 
+    def __eq__(self, other: object) -> Any:
+        raise ArgumentTypeError(
+            "A == B, A != B: zeros are equal, so almost every element of the result would be stored.\n"
+            "  Compare A.todense(), or A.data where the patterns are equal."
+        )
+
+    __hash__ = object.__hash__
+
     def __bool__(self) -> bool:
         raise ArgumentTypeError("bool(): a sparse matrix is neither true nor false.\n  Use A.nnz, or A.todense().")
 

@@ -11,6 +11,7 @@ from ..arrays.spec import spec_of
 from ..errors import ArgumentTypeError, DtypeError, ShapeError
 from ..implicit.linear_systems import linear_solve
 from ..ops.dispatch import as_value, ndim, shape
+from ..ops.linalg.sparse_factors import FACTORED_DTYPES
 from ..ops.linalg.sparse_solve import solve_entries
 from ..ops.shape.reshaping import astype, reshape
 from ..transforms.vectorize import vmap
@@ -59,6 +60,8 @@ def solve(
         raise DtypeError(f"sparse.solve: wants numbers, got {A.dtype} and {spec_of(b).dtype}.")
     A, b = A.astype(dtype), astype(b, dtype)
     if method is None:
+        if dtype.char not in FACTORED_DTYPES:
+            raise DtypeError(f"sparse.solve: SuperLU has no {dtype}.\n  Convert A and b to double precision.")
         return _solve_by_factors(A, b)
 
     def run(b: Any) -> Any:

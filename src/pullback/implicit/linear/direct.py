@@ -47,8 +47,8 @@ def _solve_by_elimination(xp: Any, matrix: Any, columns: Any) -> Any:
     probes = xp.asarray(np.random.default_rng(size).normal(size=(size, _PROBES)), matrix.dtype)
     probes = xp.broadcast_to(probes / xp.sqrt(xp.sum(probes**2, axis=0)), (*matrix.shape[:-2], size, _PROBES))
     found = _solve_each(xp, even, xp.concatenate([columns / down, probes], axis=-1))
-    reach = xp.sqrt(xp.sum(found[..., -_PROBES:] ** 2, axis=-2, keepdims=True)).max(axis=-1, keepdims=True)
-    height = xp.sqrt(xp.sum(even**2, axis=(-2, -1), keepdims=True))
+    reach = xp.sqrt(xp.sum(xp.abs(found[..., -_PROBES:]) ** 2, axis=-2, keepdims=True)).max(axis=-1, keepdims=True)
+    height = xp.sqrt(xp.sum(xp.abs(even) ** 2, axis=(-2, -1), keepdims=True))
     sound = reach * height * (8 * float(np.finfo(matrix.dtype).eps)) < 1
     return xp.where(sound, found[..., :-_PROBES] / xp.swapaxes(across, -1, -2), xp.nan)
 

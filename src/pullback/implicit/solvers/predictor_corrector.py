@@ -24,6 +24,9 @@ from .method_tools import current_point, dot
 
 #: Where s^T z is below so many squared tolerances, steps have nothing to gain but rounding.
 _LEAST_GAP = 1e-4
+#: The least mu of a step, relative to the last: cones where s and z meet on the boundary fall no faster than so, and
+#: others that were far below them would be lost to rounding.
+_LEAST_AIM = 1e-2
 
 
 @final
@@ -60,7 +63,8 @@ class PredictorCorrector(PackageMethod):
         here = linearize(problem, state["conditions"], s, z, state["derivatives"])
         first = here.direction(-here.scaled_s)
         reach = pointwise.minimum(*here.reach(first))
-        mu = (1 - reach) * (1 - reach) * (1 - reach) * dot(s, z) / max(cones.degree, 1)
+        aim = pointwise.maximum((1 - reach) * (1 - reach) * (1 - reach), _LEAST_AIM)
+        mu = aim * dot(s, z) / max(cones.degree, 1)
         missed = cones.product(first["scaled_ds"], first["scaled_dz"])
         step = here.direction(here.aim(mu * unit - missed))
         reach = TO_BOUNDARY * pointwise.minimum(*here.reach(step, 1 / TO_BOUNDARY))

@@ -18,7 +18,7 @@ _ALWAYS_KEPT, _MAX_NUMBERS = 2, 1 << 21
 #: What an object of SuperLU holds beside its numbers, as so many of them.
 _OVERHEAD = 256
 #: The dtypes that SuperLU has.
-_DTYPES = "fdFD"
+FACTORED_DTYPES = "fdFD"
 
 
 class _Factors(NamedTuple):
@@ -132,7 +132,7 @@ def solve_sparse(data: Any, rows: Any, cols: Any, b: Any, adjoint: bool) -> Any:
     size = b.shape[0]
     if not b.size:
         return np.zeros(b.shape, b.dtype)
-    wide = data.dtype if data.dtype.char in _DTYPES else np.dtype(np.float64)
+    wide = np.result_type(data.dtype, np.float32)
     right = np.asfortranarray(b.astype(wide, copy=False))
     found = factor_sparse(data.astype(wide, copy=False), rows, cols, size)(right, adjoint)
     return np.ascontiguousarray(found).astype(b.dtype, copy=False)

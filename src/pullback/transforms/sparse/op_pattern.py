@@ -29,6 +29,8 @@ from .probe import (
 
 #: The most elements to run through an op for a tight pattern instead of a cautious one.
 _MAX_PROBE_ELEMENTS = 1 << 27
+#: The same for convolutions: without it each element of an image would take a product of its own.
+_MAX_WINDOW_ELEMENTS = 1 << 30
 #: The most pairs of elements to list for a tight pattern instead of a cautious one.
 _MAX_PAIRS = 1 << 26
 
@@ -113,17 +115,25 @@ def _propagate_by_units(
 ) -> Matrix:
     """Element by element along the axes that the op mixes, if they are not too many."""
     shape, wanted = call.spec(position).shape, spec_of(call.outs[i]).shape
-    size, count = math.prod(shape), math.prod(wanted)
 
     def run_one(x: Any) -> Any:
         return run(x.reshape(-1))[i].reshape(wanted)
 
     # Weights that may be negative could cancel in a probe, so links are only proved for a rearrangement.
     links = linked_axes(run_one, shape, wanted) if call.op.rearranges else []
+    return _unite_by_units(run_one, links, pattern, shape, wanted)
+
+
+def _unite_by_units(
+    run: Callable[[Any], Any], links: Sequence[AxisLink], pattern: Matrix, shape: Sequence[int], wanted: Sequence[int],
+    limit: int = _MAX_PROBE_ELEMENTS,
+) -> Matrix:  # fmt: skip
+    """Each result has what the elements have that reach it when they are ones, found for one after the other."""
+    size, count = math.prod(shape), math.prod(wanted)
     mixed = size // max(1, math.prod(shape[a] for a, _ in links))
-    if mixed * (size + count) > _MAX_PROBE_ELEMENTS:
+    if mixed * (size + count) > limit:
         return unite_rows(pattern, links, shape, wanted)
-    return boolean_matrix(*unit_sources(run_one, shape, wanted, links), count, size) @ pattern
+    return boolean_matrix(*unit_sources(run, shape, wanted, links), count, size) @ pattern
 
 
 def _propagate_reduction(call: OpCall, position: int, pattern: Matrix) -> Matrix:
@@ -146,8 +156,13 @@ def _contract_pattern(call: OpCall, position: int, pattern: Matrix) -> Matrix:
     """
     shape, wanted = call.spec(position).shape, spec_of(call.outs[0]).shape
     shapes = [call.spec(i).shape for i in range(len(call.values))]
-    links = linked_axes(call.as_product_function(position), shape, wanted)
+    run = call.as_product_function(position)
+    links = linked_axes(run, shape, wanted)
     zeros = {q: mask for q in range(len(shapes)) if q != position and (mask := _nonzero_mask(call, q)) is not None}
+    if not _reaches_all(run, links, shape, wanted):
+        # a convolution, whose windows are no axes: each element reaches a few results near it
+        masked, masks = call.as_product_function(position, *zeros), [mask.astype(np.float64) for mask in zeros.values()]
+        return _unite_by_units(lambda x: masked(x, *masks), links, pattern, shape, wanted, _MAX_WINDOW_ELEMENTS)
     if zeros:
         labels = _label_axes(len(wanted), len(shape), links)
         named = [(mask, _label_other_axes(call, shapes, (position, q), wanted, labels)) for q, mask in zeros.items()]
@@ -155,6 +170,18 @@ def _contract_pattern(call: OpCall, position: int, pattern: Matrix) -> Matrix:
         if pairs is not None:
             return boolean_matrix(*pairs, math.prod(wanted), math.prod(shape)) @ pattern
     return unite_rows(pattern, links, shape, wanted)
+
+
+def _reaches_all(
+    run: Callable[[Any], Any], links: Sequence[AxisLink], shape: Sequence[int], wanted: Sequence[int]
+) -> bool:
+    """Whether one element, in the middle, reaches every result that shares its places along the linked axes."""
+    if not math.prod(shape):
+        return True
+    unit = np.zeros(tuple(shape))
+    unit[tuple(n // 2 for n in shape)] = 1.0
+    linked = [b for _, b in links]
+    return int(np.count_nonzero(run(unit))) == math.prod(n for b, n in enumerate(wanted) if b not in linked)
 
 
 def _nonzero_mask(call: OpCall, position: int) -> Any:
