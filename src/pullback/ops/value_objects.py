@@ -66,5 +66,5 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def hold_constant(tree: Any) -> Any:
-    """The object with parameters that are constants to every derivative."""
-    return map_leaves(stop_gradient, tree)
+    """The object with parameters that are constants to every derivative; Python numbers are, and have no dtype."""
+    return map_leaves(lambda x: x if isinstance(x, int | float) else stop_gradient(x), tree)
