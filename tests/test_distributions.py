@@ -543,6 +543,13 @@ def test_divergence_of_vectors_and_unknown_pairs():
         (lambda: D.elbo(lambda x: x, D.Normal(), key=KEY, samples=0), "elbo: samples"),
         (lambda: D.laplace_approximation(lambda t: t["a"], {"a": 0.0}), "ravel_pytree"),
         (lambda: pb.grad(lambda s: D.Normal(0.0, s).log_prob(1.0))(-1.0), "Normal: scale"),
+        (lambda: D.Binomial(np.ones(2, int), np.ones(3)), r"Binomial: .* do not fit together: .*\(2,\).*\(3,\)"),
+        (lambda: D.Normal(0.0, 1.0, validate_args=False), "'validate_args'.\n  Parameters are checked .* leave it out"),
+        (lambda: D.Categorical(logit=[0.0, 1.0]), "Categorical: there is no argument 'logit'.\n  Here it is logits="),
+        (lambda: D.Independent(D.Normal(), reinterpreted_batch_ndims=0), "Here it is reinterpreted="),
+        (lambda: D.TransformedDistribution(D.Normal(), transforms=[D.Exp()]), "Here it is bijector="),
+        (lambda: D.Normal().sample(sample_shape=(3,)), "sample: there is no argument .*\n  Here it is shape="),
+        (lambda: D.Normal().rsample(sample_shape=(3,)), "rsample: there is no argument .*\n  Here it is shape="),
     ],
 )
 def test_wrong_parameters_are_named(make, said):

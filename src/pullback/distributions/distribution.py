@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.argument_checks import short_repr
+from ..arrays.argument_checks import explains_keywords, refuse_keywords, short_repr
 from ..arrays.spec import spec_of
 from ..arrays.trees import flatten, map_tree
 from ..errors import ArgumentError, ShapeError, UnsupportedFunction
@@ -24,6 +24,7 @@ from ..ops.random.draw_ops import held
 from ..ops.random.keys import key_on_device
 from ..ops.shape.reshaping import astype, broadcast_to, expand_dims, reshape
 from ..ops.value_objects import hold_constant, map_leaves, set_fields, with_fields
+from ..public_names import explain_missing_attributes
 from .constraints import Constraint
 from .law import Law, Shape
 
@@ -122,15 +123,21 @@ class Distribution(ABC):
         """The density, or the probability, at a value."""
         return exp(self.log_prob(value))
 
-    def sample(self, shape: Any = (), *, key: Any = None) -> Any:
+    @explains_keywords
+    def sample(self, shape: Any = (), *, key: Any = None, sample_shape: None = None) -> Any:
         """Draws that are constants. Refused while a parameter carries a derivative, which would be lost: use `rsample`
         for draws that move with the parameters, or `detach().sample` where constants are meant.
         """
+        if sample_shape is not None:
+            refuse_keywords(self.sample, sample_shape=sample_shape)
         what = f"{type(self).__name__}.sample"
         return map_leaves(functools.partial(held, what), self)._draw("sample", shape, key)
 
-    def rsample(self, shape: Any = (), *, key: Any = None) -> Any:
+    @explains_keywords
+    def rsample(self, shape: Any = (), *, key: Any = None, sample_shape: None = None) -> Any:
         """Draws that move smoothly with the parameters, for derivatives of expectations."""
+        if sample_shape is not None:
+            refuse_keywords(self.rsample, sample_shape=sample_shape)
         law = self._stated_law()
         if not law.moves:
             raise UnsupportedFunction(
@@ -289,6 +296,16 @@ class Distribution(ABC):
         """Python numbers and integers in the dtype of the parameters."""
         found = spec_of(value)
         return value if found.inexact and found.weak is None else astype(value, self.dtype)
+
+
+explain_missing_attributes(
+    Distribution,
+    "Distribution",
+    """
+    arg_constraints base_dist component_distribution mixture_distribution param_shape reinterpreted_batch_ndims sample_n
+    set_default_validate_args transforms logpdf logpmf pdf pmf ppf rvs sf std var
+    """,
+)
 
 
 def _replace_outside(outside: Any, x: Any, law: Law) -> Any:
