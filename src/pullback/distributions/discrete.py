@@ -247,7 +247,9 @@ class NegativeBinomial(Distribution):
     def __init__(self, total_count: Any, probs: Any = None, logits: Any = None) -> None:
         count = as_value(total_count)
         check_parameter("NegativeBinomial", "total_count", count, positive)
-        set_parameters(self, {"total_count": count, "odds": odds.binary("NegativeBinomial", probs, logits)})
+        set_parameters(
+            self, {"total_count": count, "odds": odds.binary("NegativeBinomial", probs, logits, odds.UNCERTAIN)}
+        )
 
     @property
     def probs(self) -> Any:

@@ -94,6 +94,8 @@ def kl_divergence(p: Distribution, q: Distribution) -> Any:
         raise ShapeError(
             f"kl_divergence: batches of shapes {p.batch_shape} and {q.batch_shape} do not broadcast together."
         ) from None
+    if p.event_shape != q.event_shape:
+        raise ShapeError(f"kl_divergence: events of shapes {p.event_shape} and {q.event_shape} differ.")
     p, q = _cast_beside(p, q), _cast_beside(q, p)
     formula = _FORMULAS.get((type(p), type(q)))
     with np.errstate(all="ignore"):
@@ -267,6 +269,9 @@ def _poisson(p: Any, q: Any) -> Any:
 @register_kl(Categorical, Categorical)
 @register_kl(OneHotCategorical, OneHotCategorical)
 def _categorical(p: Any, q: Any) -> Any:
+    counts = [shape(d.odds.value)[-1] for d in (p, q)]
+    if counts[0] != counts[1]:
+        raise ShapeError(f"kl_divergence: {counts[0]} and {counts[1]} classes differ.")
     return total(p.odds.times_logs(p.probs) - q.odds.times_logs(p.probs), axis=-1)
 
 
@@ -282,17 +287,15 @@ def _dirichlet(p: Any, q: Any) -> Any:
 @register_kl(LowRankMultivariateNormal, MultivariateNormal)
 @register_kl(LowRankMultivariateNormal, LowRankMultivariateNormal)
 def _multivariate_normal(p: Any, q: Any) -> Any:
-    size, (own, other) = p.event_shape[-1], _factors_of_one_size(p, q)
+    size, (own, other) = p.event_shape[-1], _broadcast_factors(p, q)
     ratio = triangular_solve(other, own, lower=True)
     gap = solve_lower(other, p.loc - q.loc)
     squares = total(square(ratio), axis=(-2, -1)) + total(square(gap), axis=-1)
     return 0.5 * (squares - size) - _log_diagonal(ratio)
 
 
-def _factors_of_one_size(p: Any, q: Any) -> tuple[Any, Any]:
+def _broadcast_factors(p: Any, q: Any) -> tuple[Any, Any]:
     """The Cholesky factors of both, broadcast together."""
-    if p.event_shape != q.event_shape:
-        raise ShapeError(f"kl_divergence: events of shapes {p.event_shape} and {q.event_shape} differ.")
     factors = p.scale_tril, q.scale_tril
     whole = np.broadcast_shapes(*map(shape, factors))
     own, other = (broadcast_to(x, whole) for x in factors)
@@ -305,7 +308,7 @@ def _log_diagonal(factor: Any) -> Any:
 
 @register_kl(Wishart, Wishart)
 def _wishart(p: Any, q: Any) -> Any:
-    n, (left, right) = p.event_shape[-1], _factors_of_one_size(p, q)
+    n, (left, right) = p.event_shape[-1], _broadcast_factors(p, q)
     ratio = triangular_solve(right, left, lower=True)
     apart = 0.5 * p.df * (total(square(ratio), axis=(-2, -1)) - n) - q.df * _log_diagonal(ratio)
     halves = [0.5 * d.df for d in (p, q)]
@@ -315,9 +318,9 @@ def _wishart(p: Any, q: Any) -> Any:
 
 @register_kl(Independent, Independent)
 def _independent(p: Any, q: Any) -> Any:
-    if p.event_shape != q.event_shape or p.reinterpreted != q.reinterpreted:
+    if p.reinterpreted != q.reinterpreted:
         raise UnsupportedFunction(
-            f"kl_divergence: events differ, {p.event_shape} and {q.event_shape}, or axes taken in."
+            f"kl_divergence: of a different number of axes that were taken in, {p.reinterpreted} and {q.reinterpreted}."
         )
     inner = kl_divergence(p.base, q.base)
     batch = np.broadcast_shapes(p.base.batch_shape, q.base.batch_shape)
@@ -327,8 +330,6 @@ def _independent(p: Any, q: Any) -> Any:
 @register_kl(LogisticNormal, LogisticNormal)
 def _logistic_normal(p: Any, q: Any) -> Any:
     """Of images under one bijector: that of the bases."""
-    if p.event_shape != q.event_shape:
-        raise ShapeError(f"kl_divergence: events of shapes {p.event_shape} and {q.event_shape} differ.")
     inner = _normal(p, q)
     return total(broadcast_to(inner, np.broadcast_shapes(shape(inner), (p.event_shape[-1] - 1,))), axis=-1)
 
