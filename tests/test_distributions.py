@@ -544,6 +544,7 @@ def test_divergence_of_vectors_and_unknown_pairs():
         (lambda: D.Normal(np.zeros(3)).expand((4,)), r"Normal\.expand"),
         (lambda: D.Poisson(2.0).enumerate_support(), r"Poisson\.enumerate_support"),
         (lambda: D.elbo(lambda x: x, D.Normal(), key=KEY, samples=0), "elbo: samples"),
+        (lambda: D.elbo(lambda x: x, D.Independent(D.Normal(np.zeros(3)), 1), key=KEY), r"elbo: .* got shape \(3,\)"),
         (lambda: D.laplace_approximation(lambda t: t["a"], {"a": 0.0}), "ravel_pytree"),
         (lambda: pb.grad(lambda s: D.Normal(0.0, s).log_prob(1.0))(-1.0), "Normal: scale"),
         (lambda: D.Binomial(np.ones(2, int), np.ones(3)), r"Binomial: .* do not fit together: .*\(2,\).*\(3,\)"),
