@@ -889,6 +889,9 @@ def test_continuous_bernoulli_of_any_odds():
         assert np.isclose(pb.grad(lambda s: D.ContinuousBernoulli(logits=s).mean)(s), d.variance, rtol=1e-9)
         assert np.allclose(d.icdf(d.cdf([1e-4, 0.02])), [1e-4, 0.02], rtol=1e-9)
         assert np.isclose(pb.grad(d.cdf)(0.3), d.prob(0.3), rtol=1e-10)
+    rising = D.ContinuousBernoulli(logits=np.array([4.0, 50.0, 800.0]))
+    assert np.allclose(rising.icdf(1e-30)[:2], 1e-30 * np.expm1([4.0, 50.0]) / [4.0, 50.0], rtol=1e-8)
+    assert rising.icdf(0.0).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_relaxed_choices_have_densities():
