@@ -221,3 +221,24 @@ def test_running_sums(count):
     assert np.allclose(running_sum(x), np.cumsum(x, axis=-1), rtol=1e-13, atol=1e-14)
     ends = np.array([1.0, np.inf, 2.0])
     assert running_sum(ends).tolist() == np.cumsum(ends).tolist()
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: D.Chain([D.Exp(), 1]), "Chain: wants a bijector, got 1"),
+        (lambda: D.Chain(D.Exp()), "Chain: wants a sequence of bijectors, got a Exp"),
+        (lambda: D.TransformedDistribution(D.Normal(), 3), "Chain: wants a sequence of bijectors, got 3"),
+        (lambda: D.Inverse(np.exp), "Inverse: wants a bijector"),
+        (lambda: D.Affine(0.0, [1.0, 0.0]), "Affine: scale must not be 0"),
+        (lambda: D.Power(0), "Power: exponent must not be 0"),
+        (lambda: D.biject_to(D.Normal()), "biject_to: wants a constraint, got a Normal.\n.*d.support"),
+    ],
+)
+def test_what_is_no_bijector_is_named(make, said):
+    with pytest.raises(pb.errors.ArgumentError, match=said):
+        make()
+
+
+def test_bijectors_of_a_generator_are_all_applied():
+    assert D.Chain(b for b in (D.Exp(), D.Affine(1.0, 2.0))).forward(0.0) == 3.0

@@ -145,9 +145,13 @@ def test_slopes_at_the_median(d):
 
 
 def test_slopes_at_an_open_end():
-    for d in (D.InverseGamma(2.0, 1.5), D.LogNormal(0.1, 0.7)):
-        assert d.cdf(0.0) == pb.grad(d.cdf)(0.0) == 0.0
-        assert all(np.isfinite(x).all() for x in pb.tree.leaves(pb.grad(lambda d: d.cdf(0.0))(d)))
+    ends = [(D.InverseGamma(2.0, 1.5), 0.0), (D.LogNormal(0.1, 0.7), 0.0)]
+    ends += [
+        (d, -np.inf) for d in (D.Normal(0.1, 0.7), D.Laplace(), D.Cauchy(), D.StudentT(3.0), D.Gumbel(), D.Logistic())
+    ]
+    for d, end in ends:
+        assert d.cdf(end) == pb.grad(d.cdf)(end) == 0.0
+        assert all(np.isfinite(x).all() for x in pb.tree.leaves(pb.grad(lambda d: d.cdf(end))(d)))  # noqa: B023
 
 
 @continuous
@@ -371,6 +375,7 @@ def test_a_weight_of_zero_has_a_slope():
         (D.Exponential(1.2), D.Exponential(0.8)),
         (D.Laplace(0.3, 1.2), D.Laplace(-0.5, 0.8)),
         (D.Cauchy(0.3, 1.2), D.Cauchy(-0.5, 0.8)),
+        (D.HalfCauchy(1.2), D.HalfCauchy(0.8)),
         (D.Gamma(2.3, 1.2), D.Gamma(1.5, 0.8)),
         (D.InverseGamma(2.3, 1.2), D.InverseGamma(1.5, 0.8)),
         (D.Chi2(3.0), D.Chi2(5.0)),
@@ -438,11 +443,28 @@ def test_divergence_is_infinite_where_draws_are_impossible():
     assert D.kl_divergence(D.Poisson(2.0), D.Binomial(3, 0.5)) == np.inf
     assert D.kl_divergence(D.Poisson(2.0), D.Poisson(0.0)) == np.inf
     assert D.kl_divergence(D.Poisson(0.0), D.Poisson(2.0)) == 2.0
+    assert np.isclose(D.kl_divergence(D.Normal(0.0, 1e-170), D.Normal()), 170 * math.log(10) - 0.5)
+    assert pb.value_and_grad(lambda s: D.kl_divergence(D.Normal(), D.Pareto(s, 2.0)))(1.0) == (np.inf, 0.0)
     x = np.array([0.0, 1.0])
     p, q = D.Bernoulli(0.3), D.Poisson(1.4)
     assert np.isclose(D.kl_divergence(p, q), (p.prob(x) * (p.log_prob(x) - q.log_prob(x))).sum())
     with pytest.raises(pb.errors.ShapeError, match=r"\(3,\) and \(4,\)"):
         D.kl_divergence(D.Poisson(np.ones(3)), D.Poisson(np.ones(4)))
+
+
+def test_divergence_of_matrices_and_shares():
+    c, e = np.array([[2.0, 0.5], [0.5, 1.0]]), np.array([[1.0, -0.3], [-0.3, 1.5]])
+    divergence = lambda n, m, c: D.kl_divergence(D.Wishart(n, c), D.Wishart(m, e))  # noqa: E731
+    x = D.Wishart(4.5, c).sample((4000,), key=KEY)
+    gap = D.Wishart(4.5, c).log_prob(x) - D.Wishart(3.5, e).log_prob(x)
+    assert abs(divergence(4.5, 3.5, c) - gap.mean()) < 4 * gap.std() / np.sqrt(4000)
+    normal = D.kl_divergence(D.MultivariateNormal(np.zeros(2), c), D.MultivariateNormal(np.zeros(2), e))
+    assert np.isclose(divergence(4.5, 4.5, c), 4.5 * normal)
+    slopes = pb.grad(divergence, (0, 1))(4.5, 3.5, c)
+    assert np.isclose(slopes[0], difference(lambda n: divergence(n, 3.5, c), 4.5))
+    assert np.isclose(slopes[1], difference(lambda m: divergence(4.5, m, c), 3.5))
+    shares = [D.LogisticNormal(m, np.full(2, s)) for m, s in ((0.0, 1.0), (1.0, 2.0))]
+    assert np.isclose(D.kl_divergence(*shares), 2 * D.kl_divergence(D.Normal(0.0, 1.0), D.Normal(1.0, 2.0)))
 
 
 def test_divergence_by_different_total_counts():
@@ -507,6 +529,9 @@ def test_divergence_of_vectors_and_unknown_pairs():
         (lambda: D.Normal().log_prob(1j), "Normal: a value must be real"),
         (lambda: D.Normal("a"), "Normal: loc must be real"),
         (lambda: D.Normal().sample((-1,)), r"Normal\.sample: a shape"),
+        (lambda: D.NegativeBinomial(3.0, 1.0), "NegativeBinomial: probs"),
+        (lambda: D.kl_divergence(D.Dirichlet(np.ones(2)), D.Dirichlet(np.ones(3))), r"\(2,\) and \(3,\) differ"),
+        (lambda: D.kl_divergence(D.Categorical(np.ones(2)), D.Categorical(np.ones(3))), "2 and 3 classes differ"),
         (lambda: D.kl_divergence(D.Normal(), 1.0), "kl_divergence: wants a distribution"),
         (lambda: D.score_function(lambda x: x, 0.5, key=KEY), "score_function: wants a distribution"),
         (lambda: D.elbo(lambda x: x, 0.5, key=KEY), "elbo: wants a distribution"),
@@ -519,8 +544,16 @@ def test_divergence_of_vectors_and_unknown_pairs():
         (lambda: D.Normal(np.zeros(3)).expand((4,)), r"Normal\.expand"),
         (lambda: D.Poisson(2.0).enumerate_support(), r"Poisson\.enumerate_support"),
         (lambda: D.elbo(lambda x: x, D.Normal(), key=KEY, samples=0), "elbo: samples"),
+        (lambda: D.elbo(lambda x: x, D.Independent(D.Normal(np.zeros(3)), 1), key=KEY), r"elbo: .* got shape \(3,\)"),
         (lambda: D.laplace_approximation(lambda t: t["a"], {"a": 0.0}), "ravel_pytree"),
         (lambda: pb.grad(lambda s: D.Normal(0.0, s).log_prob(1.0))(-1.0), "Normal: scale"),
+        (lambda: D.Binomial(np.ones(2, int), np.ones(3)), r"Binomial: .* do not fit together: .*\(2,\).*\(3,\)"),
+        (lambda: D.Normal(0.0, 1.0, validate_args=False), "'validate_args'.\n  Parameters are checked .* leave it out"),
+        (lambda: D.Categorical(logit=[0.0, 1.0]), "Categorical: there is no argument 'logit'.\n  Here it is logits="),
+        (lambda: D.Independent(D.Normal(), reinterpreted_batch_ndims=0), "Here it is reinterpreted="),
+        (lambda: D.TransformedDistribution(D.Normal(), transforms=[D.Exp()]), "Here it is bijector="),
+        (lambda: D.Normal().sample(sample_shape=(3,)), "sample: there is no argument .*\n  Here it is shape="),
+        (lambda: D.Normal().rsample(sample_shape=(3,)), "rsample: there is no argument .*\n  Here it is shape="),
     ],
 )
 def test_wrong_parameters_are_named(make, said):
@@ -699,6 +732,7 @@ def test_outside_and_edges():
     for d in (D.Gamma(2.0), D.Weibull(1.0, 2.0), D.Poisson(2.0), D.NegativeBinomial(2.0, 0.3), D.Exponential()):
         assert d.log_prob(np.inf) == -np.inf
     assert np.isnan(D.Categorical([0.3, 0.7]).log_prob([math.nan, 0.0])).tolist() == [True, False]
+    assert np.isnan(D.Bernoulli(0.3).cdf([math.nan, 0.0])).tolist() == [True, False]
     assert [D.Cauchy().icdf(1.0), D.HalfCauchy().icdf(1.0)] == [np.inf, np.inf]
     assert np.isclose(D.Geometric(1e-12).cdf(1.0), 2e-12, rtol=1e-9)
     assert np.isclose(pb.hessian(D.StudentT(3.0).log_prob)(0.0), -4 / 3)
@@ -816,6 +850,21 @@ def test_float32_beside_python_numbers():
     p = np.array([0.2, 0.8], np.float32)
     for d, x in ((D.Binomial(4, p), [1, 2]), (D.Multinomial(4, p), [1, 3]), (D.Kumaraswamy(p, 2.0), [0.3, 0.4])):
         assert d.log_prob(np.array(x, np.float32)).dtype == np.float32
+    one, x = np.float32(0.3), np.full(2, 0.3, np.float32)
+    image = D.TransformedDistribution(D.Normal(0.0, one), [D.Softplus(), D.Power(2.0)])
+    found = [
+        *(d.log_prob(x) for d in (D.NegativeBinomial(one, 0.3), D.RelaxedBernoulli(one, 0.3))),
+        *(D.Binomial(np.array([3, 4]), p).log_prob(x) for p in (one, 0.3)),
+        D.NegativeBinomial(np.array([3, 4]), one).detach().sample(key=KEY),
+        *(d.cdf(x) for d in (image, D.RelaxedBernoulli(one, 0.3))),
+        D.Normal(0.0, one).icdf(0.3),
+        # numbers of a compiled function are no arrays either
+        D.Normal(0.0, 1.0).detach().log_prob(x),
+        pb.jit(lambda d: d.log_prob(x))(D.Normal(0.0, 1.0)),
+        pb.jit(lambda s: D.Gamma(one, s).log_prob(one))(2.0),
+        *(D.kl_divergence(*pair) for pair in ((D.Gamma(one), D.Gamma(2.0)), (D.Gamma(2.0), D.Gamma(one)))),
+    ]
+    assert {y.dtype for y in found} == {np.dtype(np.float32)}
 
 
 def test_kumaraswamy_is_a_power_of_a_beta():
@@ -840,6 +889,9 @@ def test_continuous_bernoulli_of_any_odds():
         assert np.isclose(pb.grad(lambda s: D.ContinuousBernoulli(logits=s).mean)(s), d.variance, rtol=1e-9)
         assert np.allclose(d.icdf(d.cdf([1e-4, 0.02])), [1e-4, 0.02], rtol=1e-9)
         assert np.isclose(pb.grad(d.cdf)(0.3), d.prob(0.3), rtol=1e-10)
+    rising = D.ContinuousBernoulli(logits=np.array([4.0, 50.0, 800.0]))
+    assert np.allclose(rising.icdf(1e-30)[:2], 1e-30 * np.expm1([4.0, 50.0]) / [4.0, 50.0], rtol=1e-8)
+    assert rising.icdf(0.0).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_relaxed_choices_have_densities():

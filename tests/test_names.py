@@ -19,7 +19,8 @@ from pullback.public_names import MissingAttribute, MissingFunction
 
 CLASSES = {
     "Tensor": pb.Tensor, "Module": pb.nn.Module, "Optimizer": pb.optim.Optimizer, "GradientTape": pb.GradientTape,
-    "Jitted": type(pb.jit(abs)), "SparseArray": pb.sparse.SparseArray,
+    "Jitted": type(pb.jit(abs)), "SparseArray": pb.sparse.SparseArray, "Distribution": pb.distributions.Distribution,
+    "Bijector": pb.distributions.Bijector,
 }  # fmt: skip
 
 
@@ -29,7 +30,7 @@ def things():
     return {
         "pb": pb, "x": x, "m": pb.nn.Linear(2, 2), "opt": pb.optim.Adam([x], lr=0.1), "tape": pb.GradientTape(),
         "f": pb.jit(abs), "np": np, "out": x * 2, "module": pb.nn.Linear(1, 1), "loss": x.sum(),
-        "A": pb.sparse.diagonal(np.ones(2)),
+        "A": pb.sparse.diagonal(np.ones(2)), "d": pb.distributions.Normal(),
     }  # fmt: skip
 
 
@@ -100,6 +101,9 @@ def test_no_name_in_the_table_exists():
         ("A.toarray()", "a sparse array has no 'toarray': that is SciPy's name; here it is A.todense()"),
         ("pb.sparse.linalg.spsolve", "pb.sparse.linalg.spsolve is SciPy's name; here it is pb.sparse.solve("),
         ("pb.sparse.csr_matrix", "has no 'csr_matrix': that is SciPy's name; here it is pb.sparse.csr(data"),
+        ("d.logpdf(1.0)", "a distribution has no 'logpdf': that is SciPy's name; here it is d.log_prob(x)"),
+        ("pb.distributions.Exp().inv", "a bijector has no 'inv': that is PyTorch's name; here it is pb.dis"),
+        ("pb.distributions.constraints.greater_than(0)", "here it is pb.distributions.constraints.interval(low, is"),
         ("m.half", 'a module has no \'half\': that is PyTorch\'s name; here it is m.to(pb.float16)'),
     ],
 )  # fmt: skip

@@ -475,3 +475,14 @@ def test_long_draws_count_in_rows_and_columns(count, monkeypatch):
         for found, wanted in zip(pb.jit(f)(given), f(given), strict=True):
             np.testing.assert_array_equal(found, wanted)
         assert "host" not in pb.explain(pb.jit(f), given)
+
+
+def test_counts_of_great_rates():
+    """Where SciPy's inverse of the distribution function fails; a rate of no distribution has no draws."""
+    for rate in (2e9, 1e12, 1e17):
+        x = pb.random.poisson(rate, 2000, key=KEY)
+        assert stats.kstest((x - rate) / np.sqrt(rate), "norm").pvalue > 1e-3
+    for rate in (1e19, np.inf, np.nan, -1.0):
+        for draw in (pb.random.poisson, pb.jit(lambda rate, key: pb.random.poisson(rate, key=key))):
+            with pytest.raises(pb.errors.ArgumentError, match=r"poisson: no int64 .* rate from"):
+                draw(rate, key=KEY)

@@ -20,6 +20,7 @@ SPACES = (
 _SUBJECTS = {
     "Tensor": "a tensor", "Module": "a module", "Optimizer": "an optimizer", "GradientTape": "a tape",
     "Jitted": "a compiled function", "GradScaler": "a scaler", "SparseArray": "a sparse array",
+    "Distribution": "a distribution", "Bijector": "a bijector",
 }  # fmt: skip
 _MAX_PARAMETERS = 5
 

@@ -18,8 +18,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 _KEYWORDS = {
     "dim": "axis", "dims": "axis", "axes": "axis", "keepdim": "keepdims", "keep_dims": "keepdims", "tau": "temperature",
     "num_groups": "groups", "size_average": "reduction", "reduce": "reduction", "attn_mask": "mask",
-    "dropout_p": "dropout", "unbiased": "correction", "padding_mode": "mode",
+    "dropout_p": "dropout", "unbiased": "correction", "padding_mode": "mode", "sample_shape": "shape",
+    "reinterpreted_batch_ndims": "reinterpreted", "base_distribution": "base", "transforms": "bijector",
+    "mixture_distribution": "weights", "component_distribution": "components",
 }  # fmt: skip
+#: Keywords known from elsewhere that say nothing here.
+_NEEDLESS = {
+    "inplace": "Results are always new",
+    "validate_args": "Parameters are checked wherever their elements are known",
+}
 
 
 def short_repr(x: Any) -> str:
@@ -73,8 +80,8 @@ def unknown_keyword(what: str, keyword: str, known: Iterable[str] | None) -> Arg
     close = [ours for ours in (_KEYWORDS.get(keyword), *difflib.get_close_matches(keyword, names)) if ours in names]
     if close:
         advice = f"Here it is {close[0]}="
-    elif keyword == "inplace":
-        advice = "Results are always new; leave it out"
+    elif keyword in _NEEDLESS:
+        advice = f"{_NEEDLESS[keyword]}; leave it out"
     else:
         advice = f"Its keywords are {', '.join(names)}" if known and names else "Arrays are passed by position"
     return ArgumentTypeError(f"{what}: there is no argument {keyword!r}.\n  {advice}.")

@@ -66,4 +66,7 @@ def elbo(log_density: Callable[[Any], Any], guide: Distribution, *, key: Any, sa
             f"elbo: the guide has batches of shape {guide.batch_shape}; make them one event by Independent."
         )
     z = guide.rsample((count,), key=key)
-    return mean(vmap(log_density)(z) - guide.log_prob(z))
+    values = vmap(log_density)(z)
+    if shape(values) != (count,):
+        raise ArgumentError(f"elbo: log_density must return a number, got shape {shape(values)[1:]}: sum it by pb.sum.")
+    return mean(values - guide.log_prob(z))

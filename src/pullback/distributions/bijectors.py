@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any, final
 
 import numpy as np
 
+from ..arrays.argument_checks import short_repr
 from ..arrays.spec import spec_of
 from ..errors import ArgumentError, ShapeError
 from ..ops.axes import as_shape
+from ..ops.concrete import strip_derivatives
 from ..ops.dispatch import as_value
 from ..ops.dispatch import shape as shape_of
 from ..ops.elementwise.pointwise import abs as magnitude
@@ -26,6 +29,7 @@ from ..ops.elementwise.transcendental import atanh
 from ..ops.reduce.reductions import sum as total
 from ..ops.shape.reshaping import astype, broadcast_to, reshape
 from ..ops.value_objects import as_parameter, set_fields, static, value_object
+from ..public_names import explain_missing_attributes
 from .ratios import logit
 
 Shape = tuple[int, ...]
@@ -69,6 +73,9 @@ class Bijector(ABC):
         return shape
 
 
+explain_missing_attributes(Bijector, "Bijector", "inv log_abs_det_jacobian with_cache")
+
+
 @final
 @value_object
 class Identity(Bijector):
@@ -104,6 +111,7 @@ class Affine(Bijector):
 
     def __post_init__(self) -> None:
         set_fields(self, {"loc": as_parameter(self.loc), "scale": as_parameter(self.scale)})
+        _check_nonzero("Affine", "scale", self.scale)
 
     def forward(self, x: Any) -> Any:
         return self.loc + self.scale * as_value(x)
@@ -220,6 +228,7 @@ class Power(Bijector):
 
     def __post_init__(self) -> None:
         set_fields(self, {"exponent": as_parameter(self.exponent)})
+        _check_nonzero("Power", "exponent", self.exponent)
 
     def forward(self, x: Any) -> Any:
         return exp(self.exponent * log(x))
@@ -303,6 +312,9 @@ class Inverse(Bijector):
 
     bijector: Any
 
+    def __post_init__(self) -> None:
+        check_bijectors("Inverse", self.bijector)
+
     @property
     def rank(self) -> int:  # type: ignore[override]
         return int(self.bijector.image_rank)
@@ -346,9 +358,10 @@ class Chain(Bijector):
     bijectors: Any
 
     def __post_init__(self) -> None:
-        if not all(isinstance(b, Bijector) for b in self.bijectors):
-            raise ArgumentError(f"Chain: wants a sequence of bijectors, got {self.bijectors!r}.")
+        if not isinstance(self.bijectors, Iterable):
+            raise ArgumentError(f"Chain: wants a sequence of bijectors, got {short_repr(self.bijectors)}.")
         set_fields(self, {"bijectors": tuple(self.bijectors)})
+        check_bijectors("Chain", *self.bijectors)
 
     @property
     def rank(self) -> int:  # type: ignore[override]
@@ -394,6 +407,20 @@ class Chain(Bijector):
         for bijector in reversed(self.bijectors):
             shape = bijector.inverse_shape(shape)
         return shape
+
+
+def check_bijectors(what: str, *candidates: Any) -> None:
+    """Refuse what is no bijector."""
+    for candidate in candidates:
+        if not isinstance(candidate, Bijector):
+            raise ArgumentError(f"{what}: wants a bijector, got {short_repr(candidate)}.")
+
+
+def _check_nonzero(what: str, name: str, value: Any) -> None:
+    """Refuse a zero, where the elements are known: the map would have no inverse."""
+    known = strip_derivatives(value)
+    if isinstance(known, np.ndarray | int | float) and not np.all(known):
+        raise ArgumentError(f"{what}: {name} must not be 0: the map would have no inverse.")
 
 
 def everywhere(constant: Any, x: Any) -> Any:

@@ -9,8 +9,9 @@ from typing import Any, final
 
 import numpy as np
 
+from ..arrays.argument_checks import short_repr
 from ..arrays.spec import spec_of
-from ..errors import UnsupportedFunction
+from ..errors import ArgumentError, UnsupportedFunction
 from ..ops.dispatch import as_value
 from ..ops.elementwise.pointwise import abs as magnitude
 from ..ops.elementwise.pointwise import logical_not, logical_or
@@ -20,6 +21,7 @@ from ..ops.reduce.reductions import any as any_of
 from ..ops.reduce.reductions import sum as total
 from ..ops.shape.arrange import diagonal, triu
 from ..ops.shape.reshaping import matrix_transpose
+from ..public_names import explain_missing_names
 from .bijectors import Affine, Bijector, Chain, Exp, Identity, Sigmoid
 from .matrix_bijectors import CholeskyProduct, CorrelationCholesky
 from .vector_bijectors import FillTriangular, StickBreaking
@@ -60,6 +62,11 @@ def biject_to(constraint: Constraint) -> Bijector:
     >>> float(biject_to(constraints.positive).forward(0.0))
     1.0
     """
+    if not isinstance(constraint, Constraint):
+        raise ArgumentError(
+            f"biject_to: wants a constraint, got {short_repr(constraint)}.\n"
+            "  Those known are in pb.distributions.constraints; d.support is that of a distribution d."
+        )
     if constraint.make_bijector is None:
         raise UnsupportedFunction(f"biject_to: no smooth map of the real numbers goes onto {constraint.name}.")
     return constraint.make_bijector()
@@ -190,3 +197,6 @@ def stack_of(constraint: Constraint, count: int) -> Constraint:
     outside = constraint.outside
     moved = None if outside is None else lambda x: any_of(outside(x), axis=axes)
     return Constraint(constraint.name, moved, constraint.rank + count, constraint.make_bijector)
+
+
+explain_missing_names(__name__, "distributions.constraints")

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ops.concrete import strip_derivatives
 from ..ops.dispatch import as_value
 from ..ops.elementwise.pointwise import divide, erf, exp, expm1, log, logical_or, square, where
 from ..ops.reduce.reductions import all as all_of
@@ -120,7 +121,7 @@ def divergence_by_moments(p: Distribution, q: Distribution) -> Any:
     kinds = next((kinds for kinds in (_WITH_MOMENTS, _COUNTS) if type(p) in kinds), ())
     if type(q) not in kinds:
         return None
-    outside = _reaches_out(p, q)
+    outside = strip_derivatives(_reaches_out(p, q))
     if isinstance(outside, np.ndarray | np.bool_) and bool(all_of(outside)):
         return broadcast_to(math.inf, np.broadcast_shapes(p.batch_shape, q.batch_shape))
     if type(p) is Bernoulli and type(q) is Poisson:  # log x! is 0 for both of its values

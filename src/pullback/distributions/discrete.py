@@ -28,7 +28,7 @@ from ..ops.special.incomplete_gamma import gammaincc
 from ..ops.value_objects import set_fields, value_object
 from . import odds
 from .constraints import boolean, integer_interval, nonnegative, nonnegative_integer, positive
-from .distribution import Distribution, check_parameter, parameter, ranked
+from .distribution import Distribution, check_parameter, parameter, ranked, set_parameters
 from .law import Law, batch_of, beside
 from .normalizers import log_beta
 from .ratios import times_log
@@ -72,7 +72,7 @@ class Bernoulli(Distribution):
             variance=lambda: o.p * (1.0 - o.p),
             mode=lambda: where(o.p > 0.5, 1.0, 0.0),
             entropy=lambda: -o.times_log(o.p) - o.times_log_complement(1.0 - o.p),
-            cdf=lambda x: where(x < 0, 0.0, 1.0 - o.p),
+            cdf=lambda x: where(x == x, 1.0 - o.p, math.nan),
             values=lambda: beside(np.arange(2.0), o.value),
         )
 
@@ -93,7 +93,7 @@ class Binomial(Distribution):
     def __init__(self, total_count: Any, probs: Any = None, logits: Any = None) -> None:
         count = as_value(total_count)
         check_parameter("Binomial", "total_count", count, nonnegative_integer)
-        set_fields(self, {"total_count": count, "odds": odds.binary("Binomial", probs, logits)})
+        set_parameters(self, {"total_count": count, "odds": odds.binary("Binomial", probs, logits)})
 
     @property
     def probs(self) -> Any:
@@ -106,11 +106,12 @@ class Binomial(Distribution):
         return self.odds.logit
 
     def law(self) -> Law:
-        n, o = self.total_count, self.odds
+        n, o = float_count(self.total_count, self.odds.value), self.odds
 
         def log_density(x: Any) -> Any:
-            # log C(n, x) = -log(n + 1) - log B(x + 1, n - x + 1)
-            ways = -_log1p_of_count(n, x) - betaln(x + 1.0, n - x + 1.0)
+            # log C(n, x) = -log(n + 1) - log B(x + 1, n - x + 1); of a Python number, one that does not widen a dtype
+            log_next = math.log1p(n) if isinstance(n, int | float) else log1p(n)
+            ways = -log_next - betaln(x + 1.0, n - x + 1.0)
             return ways + o.times_log(x) + o.times_log_complement(n - x)
 
         def entropy() -> Any:
@@ -148,9 +149,10 @@ def of_counts(total_count: Any, f: Any, what: str, batch: Any, parameter: Any) -
     return f(beside(counts.reshape(-1, *(1,) * len(batch)), parameter))
 
 
-def _log1p_of_count(count: Any, like: Any) -> Any:
-    """log(1 + count) in the dtype of another; of a Python number it is one too, so that it does not widen a dtype."""
-    return math.log1p(count) if isinstance(count, int | float) else log1p(astype(count, spec_of(like).dtype))
+def float_count(count: Any, like: Any) -> Any:
+    """An array of integers in the dtype of a parameter, which it would widen."""
+    found = spec_of(count)
+    return count if found.inexact or found.weak is not None else astype(count, spec_of(like).dtype)
 
 
 @final
@@ -245,7 +247,9 @@ class NegativeBinomial(Distribution):
     def __init__(self, total_count: Any, probs: Any = None, logits: Any = None) -> None:
         count = as_value(total_count)
         check_parameter("NegativeBinomial", "total_count", count, positive)
-        set_fields(self, {"total_count": count, "odds": odds.binary("NegativeBinomial", probs, logits)})
+        set_parameters(
+            self, {"total_count": count, "odds": odds.binary("NegativeBinomial", probs, logits, odds.UNCERTAIN)}
+        )
 
     @property
     def probs(self) -> Any:
@@ -258,7 +262,7 @@ class NegativeBinomial(Distribution):
         return self.odds.logit
 
     def law(self) -> Law:
-        r, o = self.total_count, self.odds
+        r, o = float_count(self.total_count, self.odds.value), self.odds
 
         def log_density(x: Any) -> Any:
             # log C(r + x - 1, x) = -log(r + x) - log B(r, x + 1)

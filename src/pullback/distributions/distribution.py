@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.argument_checks import short_repr
+from ..arrays.argument_checks import explains_keywords, refuse_keywords, short_repr
 from ..arrays.spec import spec_of
 from ..arrays.trees import flatten, map_tree
 from ..errors import ArgumentError, ShapeError, UnsupportedFunction
@@ -24,6 +24,7 @@ from ..ops.random.draw_ops import held
 from ..ops.random.keys import key_on_device
 from ..ops.shape.reshaping import astype, broadcast_to, expand_dims, reshape
 from ..ops.value_objects import hold_constant, map_leaves, set_fields, with_fields
+from ..public_names import explain_missing_attributes
 from .constraints import Constraint
 from .law import Law, Shape
 
@@ -57,8 +58,7 @@ class Distribution(ABC):
             set_fields(self, {field.name: value})
             check_parameter(type(self).__name__, field.name, value, field.metadata["constraint"])
         if fields:
-            align_dtypes(self, [field.name for field in fields])
-            check_broadcast(self)
+            set_parameters(self, {})
 
     def _stated_law(self) -> Law:
         """The law; zeros among probabilities have infinite logarithms, which are no reason to warn."""
@@ -71,13 +71,8 @@ class Distribution(ABC):
         """
         found = spec_of(value)
         is_narrow = found.weak is None and found.inexact and found.dtype != np.float64 and found.device == "cpu"
-        if is_narrow and not self._has_arrays():
-            number = lambda p: np.asarray(p, found.dtype) if isinstance(p, float) else p  # noqa: E731
-            return map_leaves(number, self)._stated_law()  # type: ignore[no-any-return]
-        return self._stated_law()
-
-    def _has_arrays(self) -> bool:
-        return any(s.weak is None and s.inexact for s in map(spec_of, flatten(self)[0]))
+        shown: Any = cast_numbers(self, found.dtype) if is_narrow and not float_arrays_of(self) else self
+        return shown._stated_law()  # type: ignore[no-any-return]
 
     @property
     def batch_shape(self) -> Shape:
@@ -97,8 +92,7 @@ class Distribution(ABC):
     @property
     def dtype(self) -> Any:
         """The dtype of draws: that of the parameters which are floating-point arrays, else float64."""
-        specs = [spec_of(leaf) for leaf in flatten(self)[0]]
-        strong = [s for s in specs if s.weak is None and s.inexact]
+        strong = float_arrays_of(self)
         return result_dtype(strong) if strong else np.dtype("float64")
 
     @property
@@ -129,15 +123,21 @@ class Distribution(ABC):
         """The density, or the probability, at a value."""
         return exp(self.log_prob(value))
 
-    def sample(self, shape: Any = (), *, key: Any = None) -> Any:
+    @explains_keywords
+    def sample(self, shape: Any = (), *, key: Any = None, sample_shape: None = None) -> Any:
         """Draws that are constants. Refused while a parameter carries a derivative, which would be lost: use `rsample`
         for draws that move with the parameters, or `detach().sample` where constants are meant.
         """
+        if sample_shape is not None:
+            refuse_keywords(self.sample, sample_shape=sample_shape)
         what = f"{type(self).__name__}.sample"
         return map_leaves(functools.partial(held, what), self)._draw("sample", shape, key)
 
-    def rsample(self, shape: Any = (), *, key: Any = None) -> Any:
+    @explains_keywords
+    def rsample(self, shape: Any = (), *, key: Any = None, sample_shape: None = None) -> Any:
         """Draws that move smoothly with the parameters, for derivatives of expectations."""
+        if sample_shape is not None:
+            refuse_keywords(self.rsample, sample_shape=sample_shape)
         law = self._stated_law()
         if not law.moves:
             raise UnsupportedFunction(
@@ -200,17 +200,18 @@ class Distribution(ABC):
         cdf, x = self._stated(law, "cdf"), self._as_point(value, law)
         with np.errstate(all="ignore"):
             # the ends of the support decide, wherever the value lies: not between integers too
-            below, above = x < law.support.low, x >= law.support.high
+            low, above = law.support.low, x >= law.support.high
+            below = x <= low if isinstance(low, float) and math.isinf(low) else x < low
             if law.support.outside is not None:  # an end that does not belong to it
-                below = logical_or(below, logical_and(x <= law.support.low, law.support.outside(x)))
-            inner = where(logical_or(below, above), law.inside, x)
+                below = logical_or(below, logical_and(x <= low, law.support.outside(x)))
+            inner = where(logical_or(below, above), astype(as_value(law.inside), spec_of(x).dtype), x)
             return where(below, 0.0, where(above, 1.0, cdf(inner)))
 
     def icdf(self, value: Any) -> Any:
         """The value that a draw does not exceed with this probability: the inverse of `cdf`."""
         p = as_value(value)
         law = self._law_beside(p)
-        icdf = self._stated(law, "icdf")
+        icdf, p = self._stated(law, "icdf"), self._as_floats(p)
         with np.errstate(all="ignore"):
             outside = logical_or(p < 0, p > 1)
             return where(outside, math.nan, icdf(where(outside, 0.5, p)))
@@ -276,8 +277,7 @@ class Distribution(ABC):
 
     def _as_point(self, value: Any, law: Law) -> Any:
         """A value as floating-point numbers, of a shape that fits."""
-        x, name = value, type(self).__name__
-        found = spec_of(x)
+        name, found = type(self).__name__, spec_of(value)
         if found.dtype.kind not in "biuf":
             raise ArgumentError(f"{name}: a value must be real, got {found}.")
         rank = len(law.event_shape)
@@ -290,7 +290,22 @@ class Distribution(ABC):
             raise ShapeError(
                 f"{name}: a value of shape {found.shape} does not fit batches {law.batch_shape}."
             ) from None
-        return x if found.inexact and found.weak is None else astype(x, self.dtype)
+        return self._as_floats(value)
+
+    def _as_floats(self, value: Any) -> Any:
+        """Python numbers and integers in the dtype of the parameters."""
+        found = spec_of(value)
+        return value if found.inexact and found.weak is None else astype(value, self.dtype)
+
+
+explain_missing_attributes(
+    Distribution,
+    "Distribution",
+    """
+    arg_constraints base_dist component_distribution mixture_distribution param_shape reinterpreted_batch_ndims sample_n
+    set_default_validate_args transforms logpdf logpmf pdf pmf ppf rvs sf std var
+    """,
+)
 
 
 def _replace_outside(outside: Any, x: Any, law: Law) -> Any:
@@ -331,14 +346,33 @@ def check_parameter(family: str, name: str, value: Any, constraint: Constraint) 
         raise ArgumentError(f"{family}: {name} must be in: {constraint.name}; got {short_repr(wrong)}.")
 
 
-def align_dtypes(distribution: Distribution, names: list[str]) -> None:
+def set_parameters(distribution: Distribution, values: dict[str, Any]) -> None:
+    """Set fields, then see to it that all fit together."""
+    set_fields(distribution, values)
+    align_dtypes(distribution)
+    check_broadcast(distribution)
+
+
+def float_arrays_of(tree: Any) -> list[Any]:
+    """The specs of the floating-point arrays of a tree: Python numbers have no dtype to ask for."""
+    return [s for s in map(spec_of, flatten(tree)[0]) if s.weak is None and s.inexact]
+
+
+def align_dtypes(distribution: Distribution) -> None:
     """Python numbers in the dtype of the array parameters beside them: a function of a number alone is a float64."""
-    values = {name: getattr(distribution, name) for name in names}
-    arrays = [s for s in map(spec_of, values.values()) if s.weak is None and s.inexact]
+    arrays = float_arrays_of(distribution)
     if arrays and all(s.device == "cpu" for s in arrays):
-        dtype = result_dtype(arrays)
-        numbers = {name: np.asarray(x, dtype) for name, x in values.items() if isinstance(x, int | float)}
-        set_fields(distribution, numbers)
+        set_fields(distribution, vars(cast_numbers(distribution, result_dtype(arrays))))
+
+
+def cast_numbers(tree: Any, dtype: Any) -> Any:
+    """The tree with Python's floating-point numbers, those of a transform too, as arrays of a dtype."""
+
+    def cast(x: Any) -> Any:
+        found = spec_of(x)
+        return astype(x, dtype) if found.inexact and found.weak is not None else x
+
+    return map_leaves(cast, tree)
 
 
 def check_broadcast(distribution: Distribution) -> None:
@@ -347,8 +381,7 @@ def check_broadcast(distribution: Distribution) -> None:
         distribution.law()
     except ValueError as error:
         shapes = {
-            f.name: spec_of(getattr(distribution, f.name)).shape
+            f.name: next(spec_of(leaf).shape for leaf in flatten(getattr(distribution, f.name))[0])
             for f in dataclasses.fields(distribution)  # type: ignore[arg-type]
-            if "constraint" in f.metadata
         }
         raise ShapeError(f"{type(distribution).__name__}: parameters do not fit together: {shapes}.") from error

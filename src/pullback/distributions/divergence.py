@@ -15,6 +15,7 @@ from ..ops.concrete import as_bare_array, is_concrete, strip_derivatives
 from ..ops.dispatch import as_value, shape
 from ..ops.elementwise.pointwise import abs as magnitude
 from ..ops.elementwise.pointwise import cos, exp, log, logical_or, power, square, where
+from ..ops.families import result_dtype
 from ..ops.linalg.linear_systems import triangular_solve
 from ..ops.random.draw_ops import held
 from ..ops.reduce.reductions import sum as total
@@ -29,6 +30,7 @@ from .continuous import (
     Exponential,
     Gamma,
     Gumbel,
+    HalfCauchy,
     HalfNormal,
     InverseGamma,
     Laplace,
@@ -41,10 +43,12 @@ from .continuous import (
 )
 from .cross_entropy import divergence_by_moments
 from .discrete import Bernoulli, Binomial, Categorical, Geometric, NegativeBinomial, Poisson, of_counts
-from .distribution import Distribution, check_distribution
+from .distribution import Distribution, cast_numbers, check_distribution, float_arrays_of
+from .matrices import Wishart, log_multigamma, steps
 from .normal_vectors import LowRankMultivariateNormal, MultivariateNormal
 from .normalizers import digamma, log_beta, log_gamma
 from .ratios import times_log
+from .relaxed import LogisticNormal
 from .standard_forms import EULER
 from .vector_bijectors import solve_lower
 from .vectors import Dirichlet, OneHotCategorical, log_normalizer
@@ -90,6 +94,9 @@ def kl_divergence(p: Distribution, q: Distribution) -> Any:
         raise ShapeError(
             f"kl_divergence: batches of shapes {p.batch_shape} and {q.batch_shape} do not broadcast together."
         ) from None
+    if p.event_shape != q.event_shape:
+        raise ShapeError(f"kl_divergence: events of shapes {p.event_shape} and {q.event_shape} differ.")
+    p, q = _cast_beside(p, q), _cast_beside(q, p)
     formula = _FORMULAS.get((type(p), type(q)))
     with np.errstate(all="ignore"):
         found = divergence_by_moments(p, q) if formula is None else formula(p, q)
@@ -102,17 +109,24 @@ def kl_divergence(p: Distribution, q: Distribution) -> Any:
     return found
 
 
+def _cast_beside(d: Distribution, other: Distribution) -> Any:
+    """Parameters that are Python numbers in the dtype of the other distribution's arrays."""
+    arrays = float_arrays_of(other)
+    is_cast = arrays and not float_arrays_of(d) and all(s.device == "cpu" for s in arrays)
+    return cast_numbers(d, result_dtype(arrays)) if is_cast else d
+
+
 @register_kl(Normal, Normal)
 @register_kl(LogNormal, LogNormal)
 def _normal(p: Any, q: Any) -> Any:
-    ratio = square(p.scale / q.scale)
-    return 0.5 * (ratio + square((p.loc - q.loc) / q.scale) - 1.0 - log(ratio))
+    ratio = p.scale / q.scale
+    return 0.5 * (square(ratio) + square((p.loc - q.loc) / q.scale) - 1.0) - log(ratio)
 
 
 @register_kl(HalfNormal, HalfNormal)
 def _half_normal(p: Any, q: Any) -> Any:
-    ratio = square(p.scale / q.scale)
-    return 0.5 * (ratio - 1.0 - log(ratio))
+    ratio = p.scale / q.scale
+    return 0.5 * (square(ratio) - 1.0) - log(ratio)
 
 
 @register_kl(Uniform, Uniform)
@@ -140,6 +154,11 @@ def _cauchy(p: Any, q: Any) -> Any:
 def _of_gammas(a: Any, b: Any, c: Any, d: Any) -> Any:
     """Of shapes a and c, rates b and d."""
     return (a - c) * digamma(a) - log_gamma(a) + log_gamma(c) + c * log(b / d) + a * (d - b) / b
+
+
+@register_kl(HalfCauchy, HalfCauchy)
+def _half_cauchy(p: Any, q: Any) -> Any:
+    return log(square(p.scale + q.scale) / (4.0 * p.scale * q.scale))
 
 
 @register_kl(Gamma, Gamma)
@@ -250,6 +269,9 @@ def _poisson(p: Any, q: Any) -> Any:
 @register_kl(Categorical, Categorical)
 @register_kl(OneHotCategorical, OneHotCategorical)
 def _categorical(p: Any, q: Any) -> Any:
+    counts = [shape(d.odds.value)[-1] for d in (p, q)]
+    if counts[0] != counts[1]:
+        raise ShapeError(f"kl_divergence: {counts[0]} and {counts[1]} classes differ.")
     return total(p.odds.times_logs(p.probs) - q.odds.times_logs(p.probs), axis=-1)
 
 
@@ -265,26 +287,51 @@ def _dirichlet(p: Any, q: Any) -> Any:
 @register_kl(LowRankMultivariateNormal, MultivariateNormal)
 @register_kl(LowRankMultivariateNormal, LowRankMultivariateNormal)
 def _multivariate_normal(p: Any, q: Any) -> Any:
-    if p.event_shape != q.event_shape:
-        raise ShapeError(f"kl_divergence: events of shapes {p.event_shape} and {q.event_shape} differ.")
-    size, factors = p.event_shape[0], [q.scale_tril, p.scale_tril]
-    lead = np.broadcast_shapes(*(shape(x)[:-2] for x in factors))
-    left, right = (broadcast_to(x, (*lead, size, size)) for x in factors)
-    ratio = triangular_solve(left, right, lower=True)
-    gap = solve_lower(factors[0], p.loc - q.loc)
-    logs = [total(log(diagonal(x, axis1=-2, axis2=-1)), axis=-1) for x in factors]
-    return 0.5 * (total(square(ratio), axis=(-2, -1)) + total(square(gap), axis=-1) - size) + logs[0] - logs[1]
+    size, (own, other) = p.event_shape[-1], _broadcast_factors(p, q)
+    ratio = triangular_solve(other, own, lower=True)
+    gap = solve_lower(other, p.loc - q.loc)
+    squares = total(square(ratio), axis=(-2, -1)) + total(square(gap), axis=-1)
+    return 0.5 * (squares - size) - _log_diagonal(ratio)
+
+
+def _broadcast_factors(p: Any, q: Any) -> tuple[Any, Any]:
+    """The Cholesky factors of both, broadcast together."""
+    factors = p.scale_tril, q.scale_tril
+    whole = np.broadcast_shapes(*map(shape, factors))
+    own, other = (broadcast_to(x, whole) for x in factors)
+    return own, other
+
+
+def _log_diagonal(factor: Any) -> Any:
+    return total(log(diagonal(factor, axis1=-2, axis2=-1)), axis=-1)
+
+
+@register_kl(Wishart, Wishart)
+def _wishart(p: Any, q: Any) -> Any:
+    n, (left, right) = p.event_shape[-1], _broadcast_factors(p, q)
+    ratio = triangular_solve(right, left, lower=True)
+    apart = 0.5 * p.df * (total(square(ratio), axis=(-2, -1)) - n) - q.df * _log_diagonal(ratio)
+    halves = [0.5 * d.df for d in (p, q)]
+    mean_log = total(digamma(halves[0] - 0.5 * steps(n, halves[0])), axis=0)
+    return apart + log_multigamma(halves[1], n) - log_multigamma(halves[0], n) + (halves[0] - halves[1]) * mean_log
 
 
 @register_kl(Independent, Independent)
 def _independent(p: Any, q: Any) -> Any:
-    if p.event_shape != q.event_shape or p.reinterpreted != q.reinterpreted:
+    if p.reinterpreted != q.reinterpreted:
         raise UnsupportedFunction(
-            f"kl_divergence: events differ, {p.event_shape} and {q.event_shape}, or axes taken in."
+            f"kl_divergence: of a different number of axes that were taken in, {p.reinterpreted} and {q.reinterpreted}."
         )
     inner = kl_divergence(p.base, q.base)
     batch = np.broadcast_shapes(p.base.batch_shape, q.base.batch_shape)
     return sum_last(broadcast_to(inner, batch), p.reinterpreted)
+
+
+@register_kl(LogisticNormal, LogisticNormal)
+def _logistic_normal(p: Any, q: Any) -> Any:
+    """Of images under one bijector: that of the bases."""
+    inner = _normal(p, q)
+    return total(broadcast_to(inner, np.broadcast_shapes(shape(inner), (p.event_shape[-1] - 1,))), axis=-1)
 
 
 @register_kl(TransformedDistribution, TransformedDistribution)

@@ -26,7 +26,7 @@ from ..ops.shape.diagonals import diag_embed
 from ..ops.shape.reshaping import broadcast_to, expand_dims, matrix_transpose
 from ..ops.value_objects import set_fields, static, value_object
 from . import constraints
-from .distribution import Distribution, check_parameter, ranked
+from .distribution import Distribution, check_parameter, ranked, set_parameters
 from .law import Law, beside
 from .normal_vectors import inverse_of, matrix_factor
 from .normalizers import digamma, log_gamma
@@ -66,7 +66,7 @@ class LKJCholesky(Distribution):
 
         def normalizer() -> Any:
             alpha = eta + 0.5 * (n - 1)
-            return 0.5 * (n - 1) * math.log(math.pi) + _log_multigamma(alpha - 0.5, n - 1) - (n - 1) * log_gamma(alpha)
+            return 0.5 * (n - 1) * math.log(math.pi) + log_multigamma(alpha - 0.5, n - 1) - (n - 1) * log_gamma(alpha)
 
         def draw(size: Any, key: Any, dtype: Any) -> Any:
             # row by row (the onion method): its length before the diagonal by a beta variable, its direction uniform
@@ -119,7 +119,7 @@ class Wishart(Distribution):
         factor = matrix_factor("Wishart", covariance_matrix, precision_matrix, scale_tril)
         value, size = as_value(df), shape(factor)[-1]
         check_parameter("Wishart", "df", value, constraints.interval(size - 1.0, is_open=True))
-        set_fields(self, {"df": value, "scale_tril": factor})
+        set_parameters(self, {"df": value, "scale_tril": factor})
 
     @property
     def covariance_matrix(self) -> Any:
@@ -145,7 +145,7 @@ class Wishart(Distribution):
             left, right = (broadcast_to(m, (*lead, n, n)) for m in (factor, own))
             ratio = triangular_solve(left, right, lower=True)
             weight = 0.5 * (df - n - 1.0) * log_det(own) - 0.5 * total(square(ratio), axis=(-2, -1))
-            return weight - 0.5 * df * (n * math.log(2.0) + log_det(factor)) - _log_multigamma(0.5 * df, n)
+            return weight - 0.5 * df * (n * math.log(2.0) + log_det(factor)) - log_multigamma(0.5 * df, n)
 
         def draw(size: Any, key: Any, dtype: Any) -> Any:
             # Bartlett: L A A^T L^T, with normal numbers in A below a diagonal of square roots of chi-square ones
@@ -162,8 +162,8 @@ class Wishart(Distribution):
             return wide * (square(c) + expand_dims(ends, axis=-1) * expand_dims(ends, axis=-2))
 
         def entropy() -> Any:
-            halves = total(digamma(0.5 * (df - _steps(n, df))), axis=0)
-            known = _log_multigamma(0.5 * df, n) - 0.5 * (df - n - 1.0) * halves + 0.5 * n * df
+            halves = total(digamma(0.5 * (df - steps(n, df))), axis=0)
+            known = log_multigamma(0.5 * df, n) - 0.5 * (df - n - 1.0) * halves + 0.5 * n * df
             return 0.5 * (n + 1.0) * (log_det(factor) + n * math.log(2.0)) + known
 
         return Law(
@@ -186,10 +186,11 @@ def _is_not_definite(x: Any) -> Any:
     return asymmetric | any_of(eigvalsh(x) <= 0, axis=-1)
 
 
-def _log_multigamma(a: Any, n: int) -> Any:
+def log_multigamma(a: Any, n: int) -> Any:
     """The logarithm of the gamma function of n by n matrices."""
-    return 0.25 * n * (n - 1) * math.log(math.pi) + total(log_gamma(a - 0.5 * _steps(n, a)), axis=0)
+    return 0.25 * n * (n - 1) * math.log(math.pi) + total(log_gamma(a - 0.5 * steps(n, a)), axis=0)
 
 
-def _steps(n: int, df: Any) -> Any:
+def steps(n: int, df: Any) -> Any:
+    """0, 1, ..., n - 1 along an axis in front of a batch."""
     return beside(np.arange(float(n)).reshape(-1, *(1,) * len(shape(df))), df)

@@ -16,7 +16,6 @@ import numpy as np
 from ..arrays.spec import spec_of
 from ..arrays.value import Value
 from ..errors import ArgumentError, UnsupportedFunction
-from ..ops.creation import eye
 from ..ops.elementwise.pointwise import log, sqrt, where
 from ..ops.random.draw_ops import held
 from ..ops.random.keys import fold_in, key_on_device, split
@@ -126,7 +125,7 @@ def _mean_difference(f: Callable[[Any], Any], x: Any, pair: Pair) -> Any:
     """The mean of f(x_plus) - f(x_minus), for each coordinate that is replaced: of the shape of one draw."""
     shape = spec_of(x).shape[1:]
     size = math.prod(shape)
-    places = beside(reshape(eye(size, dtype=np.bool_), (size, *shape)), x)
+    places = beside(np.eye(size, dtype=np.bool_).reshape(size, *shape), x)
 
     def difference(place: Any, x: Any, plus: Any, minus: Any) -> Any:
         return f(where(place, plus, x)) - f(where(place, minus, x))

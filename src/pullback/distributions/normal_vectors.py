@@ -20,9 +20,9 @@ from ..ops.reduce.reductions import sum as total
 from ..ops.shape.arrange import diagonal, flip
 from ..ops.shape.diagonals import diag_embed
 from ..ops.shape.reshaping import broadcast_to, expand_dims, matrix_transpose
-from ..ops.value_objects import set_fields, value_object
+from ..ops.value_objects import value_object
 from . import constraints
-from .distribution import Distribution, check_parameter, ranked
+from .distribution import Distribution, check_parameter, ranked, set_parameters
 from .law import Law, beside
 from .standard_forms import HALF_LOG_2PI
 from .vector_bijectors import solve_lower
@@ -54,7 +54,7 @@ class MultivariateNormal(Distribution):
                 f"MultivariateNormal: a loc of shape {shape(loc)} wants square matrices of that size, got shape "
                 f"{shape(factor)}."
             )
-        set_fields(self, {"loc": loc, "scale_tril": factor})
+        set_parameters(self, {"loc": loc, "scale_tril": factor})
 
     @property
     def covariance_matrix(self) -> Any:
@@ -157,7 +157,7 @@ class LowRankMultivariateNormal(Distribution):
             raise ShapeError(
                 f"LowRankMultivariateNormal: sizes differ: { {name: shape(value) for name, value in values.items()} }."
             )
-        set_fields(self, values)
+        set_parameters(self, values)
 
     def law(self) -> Law:
         loc, w, d = self.loc, self.cov_factor, self.cov_diag

@@ -136,6 +136,8 @@ def _align_classes(weights: Any, x: Any) -> tuple[Any, Any, int]:
 _FEW = 16
 #: Of an event that occurs at last.
 POSSIBLE = Constraint("probabilities above 0", lambda p: (p <= 0) | (p > 1))
+#: Of an event that fails to occur at last.
+UNCERTAIN = Constraint("probabilities below 1", lambda p: (p < 0) | (p >= 1))
 _VECTOR = Constraint("vectors of numbers not below 0, not all of them 0", lambda x: _is_no_share(x), 1)
 
 

@@ -14,11 +14,11 @@ from ..ops.random.discrete import gumbel_softmax
 from ..ops.reduce.reductions import logsumexp
 from ..ops.reduce.reductions import sum as total
 from ..ops.shape.reshaping import broadcast_to, expand_dims
-from ..ops.value_objects import set_fields, value_object
+from ..ops.value_objects import value_object
 from . import constraints, odds
 from .bijectors import Sigmoid
 from .continuous import Logistic, Normal
-from .distribution import Distribution, check_parameter, parameter, ranked
+from .distribution import Distribution, check_parameter, parameter, ranked, set_parameters
 from .law import Law, batch_of, log_of_scale
 from .vector_bijectors import StickBreaking
 from .wrappers import TransformedDistribution
@@ -41,7 +41,7 @@ class RelaxedBernoulli(Distribution):
     def __init__(self, temperature: Any, probs: Any = None, logits: Any = None) -> None:
         value = as_value(temperature)
         check_parameter("RelaxedBernoulli", "temperature", value, constraints.positive)
-        set_fields(self, {"temperature": value, "odds": odds.binary("RelaxedBernoulli", probs, logits)})
+        set_parameters(self, {"temperature": value, "odds": odds.binary("RelaxedBernoulli", probs, logits)})
 
     @property
     def probs(self) -> Any:
@@ -75,7 +75,7 @@ class RelaxedOneHotCategorical(Distribution):
     def __init__(self, temperature: Any, probs: Any = None, logits: Any = None) -> None:
         value = as_value(temperature)
         check_parameter("RelaxedOneHotCategorical", "temperature", value, constraints.positive)
-        set_fields(self, {"temperature": value, "odds": odds.classes("RelaxedOneHotCategorical", probs, logits)})
+        set_parameters(self, {"temperature": value, "odds": odds.classes("RelaxedOneHotCategorical", probs, logits)})
 
     @property
     def probs(self) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, final
 
 from ..ops.dispatch import shape
 from ..ops.elementwise.pointwise import abs as magnitude
-from ..ops.elementwise.pointwise import exp, expm1, log, log1p, minimum, power, square, where
+from ..ops.elementwise.pointwise import exp, expm1, log, log1p, maximum, minimum, power, square, where
 from ..ops.random import samplers
 from ..ops.value_objects import set_fields, value_object
 from . import odds
@@ -154,15 +154,18 @@ def _probability(x: Any, s: Any) -> Any:
 
 
 def _quantile(p: Any, s: Any) -> Any:
+    """log(1 + p (exp(s) - 1)) / s."""
     near, few, far = split(s, _SMALL)
     size = magnitude(far)
-    # for s < 0; else the mirror image
-    mirrored = where(far > 0, 1.0 - p, p)
-    high = mirrored > 0.5
-    low_part, high_part = where(high, 0.0, mirrored), where(high, mirrored, 1.0)
-    falling = -where(high, log(1.0 - high_part + high_part * exp(-size)), log1p(low_part * expm1(-size))) / size
-    falling = minimum(falling, 1.0)
-    return where(near, _small_quantile(p, few), where(far > 0, 1.0 - falling, falling))
+    decay, high = exp(-size), p > 0.5
+    low_part, high_part = where(high, 0.0, p), where(high, p, 1.0)
+    falling = -where(high, log(1.0 - high_part + high_part * decay), log1p(low_part * expm1(-size))) / size
+    # for s > 0 without the overflow, but where p exp(s) is small: there the sum with 1 would lose the digits
+    is_tail = p < decay
+    tail, top = where(is_tail, p, 0.0), where(is_tail, 1.0, p)
+    steep = log1p(tail * expm1(where(is_tail, size, 0.0))) / size
+    rising = where(is_tail, steep, maximum(1.0 + log(top + (1.0 - top) * decay) / size, 0.0))
+    return where(near, _small_quantile(p, few), where(far > 0, rising, minimum(falling, 1.0)))
 
 
 def _small_quantile(p: Any, s: Any) -> Any:

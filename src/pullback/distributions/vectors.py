@@ -23,7 +23,7 @@ from ..ops.special.gamma import gammaln
 from ..ops.value_objects import set_fields, value_object
 from . import constraints, odds
 from .discrete import Binomial, count_of, draw_classes, of_counts
-from .distribution import Distribution, check_parameter, ranked
+from .distribution import Distribution, check_parameter, ranked, set_parameters
 from .law import Law, beside
 from .normalizers import entropy_part, log_gamma
 from .ratios import times_log
@@ -94,7 +94,7 @@ class Multinomial(Distribution):
     def __init__(self, total_count: Any, probs: Any = None, logits: Any = None) -> None:
         count = as_value(total_count)
         check_parameter("Multinomial", "total_count", count, constraints.nonnegative_integer)
-        set_fields(self, {"total_count": count, "odds": odds.classes("Multinomial", probs, logits)})
+        set_parameters(self, {"total_count": count, "odds": odds.classes("Multinomial", probs, logits)})
 
     @property
     def probs(self) -> Any:

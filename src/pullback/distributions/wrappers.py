@@ -254,7 +254,7 @@ class TransformedDistribution(Distribution):
         base, rises = self.base.law(), self.bijector.direction > 0
         ends = [self.bijector.forward(as_value_beside(y, end)) for end in (base.support.low, base.support.high)]
         below, above = y < minimum(*ends), y >= maximum(*ends)
-        inside = as_value_beside(y, self._image_inside(base))
+        inside = astype(as_value_beside(y, self._image_inside(base)), spec_of(y).dtype)
         found = self.base.cdf(self.bijector.inverse(where(below | above, inside, y)))
         return where(below, 0.0, where(above, 1.0, where(rises, found, 1.0 - found)))
 

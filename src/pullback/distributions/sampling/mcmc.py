@@ -93,9 +93,9 @@ def compile_chain(
     """
     slope = _slope_of(log_density)
     kernel = NUTS() if kernel is None else kernel
-    if not callable(getattr(kernel, "move", None)) or not 0.0 < target < 1.0:
+    if isinstance(kernel, type) or not callable(getattr(kernel, "move", None)) or not 0.0 < target < 1.0:
         raise ArgumentError(
-            f"compile_chain: wants a kernel (NUTS, HMC) and a target between 0 and 1, got {kernel!r} and {target}."
+            f"compile_chain: wants a kernel (NUTS(), HMC()) and a target between 0 and 1, got {kernel!r} and {target}."
         )
     draws, warmup = as_integer(draws, "compile_chain: draws"), as_integer(warmup, "compile_chain: warmup")
     if draws < 1 or warmup < 0:

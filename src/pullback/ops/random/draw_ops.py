@@ -10,7 +10,7 @@ import numpy as np
 from ...arrays.backends import special_namespace_of, to_host
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...arrays.value import Value
-from ...errors import DtypeError, GraphError, ShapeError
+from ...errors import ArgumentError, DtypeError, GraphError, ShapeError
 from ...settings import modes
 from .. import basis, batching, statics
 from ..dispatch import apply
@@ -178,8 +178,12 @@ def _integer_draw(name: str, quantile: Any, args: tuple[str, ...], samples: Any)
     """
 
     def value(xp: Any, *arrays: Any) -> Any:
-        on_host = (np.asarray(to_host(x), "float64") for x in arrays)
-        return xp.asarray(quantile(special_namespace_of(np), *on_host).astype("int64"))
+        on_host = [np.asarray(to_host(x), "float64") for x in arrays]
+        found = quantile(special_namespace_of(np), *on_host)
+        if not np.all(found < 2.0**63):
+            got = ", ".join(f"{arg} from {x.min()} to {x.max()}" for arg, x in zip(args[1:], on_host[1:], strict=True))
+            raise ArgumentError(f"random.{name.removesuffix('_draw')}: no int64 is a draw of these parameters: {got}.")
+        return xp.asarray(found.astype("int64"))
 
     def spec(*specs: Spec) -> Spec:
         shape = broadcast_shape(name, *(s.shape for s in specs))
@@ -197,8 +201,13 @@ def _least_integer(found: Any, below: Any, u: Any) -> Any:
 
 def _poisson_quantile(library: Any, u: Any, rate: Any) -> Any:
     with np.errstate(all="ignore"):
-        found = np.where(rate > 0, library.pdtrik(u, np.where(rate > 0, rate, 1.0)), 0.0)
-        return np.where(rate > 0, _least_integer(found, lambda k: library.pdtr(k, rate), u), 0.0)
+        is_large = rate > 1e9
+        near = np.where((rate > 0) & ~is_large, rate, 1.0)
+        found = _least_integer(library.pdtrik(u, near), lambda k: library.pdtr(k, near), u)
+        # where SciPy's search fails: the normal quantile and its first correction, right to 1 / rate in probability
+        z = library.ndtri(u)
+        far = np.ceil(rate + z * np.sqrt(rate) + (z * z - 1.0) / 6.0 - 0.5)
+        return np.where(is_large, far, np.where(rate > 0, found, np.where(rate == 0, 0.0, np.nan)))
 
 
 def _binomial_quantile(library: Any, u: Any, n: Any, p: Any) -> Any:
