@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.argument_checks import short_repr
+from ..arrays.argument_checks import explains_arguments, short_repr
 from ..arrays.spec import spec_of
 from ..arrays.trees import flatten, map_tree
 from ..errors import ArgumentError, ShapeError, UnsupportedFunction
@@ -129,6 +129,7 @@ class Distribution(ABC):
         """The density, or the probability, at a value."""
         return exp(self.log_prob(value))
 
+    @explains_arguments("sample")
     def sample(self, shape: Any = (), *, key: Any = None) -> Any:
         """Draws that are constants. Refused while a parameter carries a derivative, which would be lost: use `rsample`
         for draws that move with the parameters, or `detach().sample` where constants are meant.
@@ -136,6 +137,7 @@ class Distribution(ABC):
         what = f"{type(self).__name__}.sample"
         return map_leaves(functools.partial(held, what), self)._draw("sample", shape, key)
 
+    @explains_arguments("rsample")
     def rsample(self, shape: Any = (), *, key: Any = None) -> Any:
         """Draws that move smoothly with the parameters, for derivatives of expectations."""
         law = self._stated_law()

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar, dataclass_transform
 
+from ..arrays.argument_checks import explains_arguments
 from ..arrays.trees import map_tree, register_tree
 from .dispatch import as_value
 from .elementwise.pointwise import stop_gradient
@@ -24,6 +25,7 @@ def value_object(kind: Kind) -> Kind:
     themselves, since arrays have no single truth.
     """
     made: Any = dataclasses.dataclass(frozen=True, eq=False, init="__init__" not in vars(kind))(kind)
+    made.__init__ = explains_arguments(kind.__name__)(made.__init__)
     fields = dataclasses.fields(made)
     children = tuple(f.name for f in fields if "static" not in f.metadata)
     rest = tuple(f.name for f in fields if "static" in f.metadata)

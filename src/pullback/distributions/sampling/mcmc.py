@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from ...arrays.argument_checks import explains_arguments
 from ...arrays.spec import spec_of
 from ...arrays.trees import map_tree
 from ...compile.jit import jit
@@ -175,6 +176,7 @@ def _find_step(slope: Slope, place: Place, key: Any, metric: Metric) -> Any:
     return while_loop(goes_on, lambda step: step * factor, one)
 
 
+@explains_arguments("mcmc")
 def mcmc(
     log_density: Callable[[Any], Any],
     initial: Any,
