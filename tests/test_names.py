@@ -20,6 +20,7 @@ from pullback.public_names import MissingAttribute, MissingFunction
 CLASSES = {
     "Tensor": pb.Tensor, "Module": pb.nn.Module, "Optimizer": pb.optim.Optimizer, "GradientTape": pb.GradientTape,
     "Jitted": type(pb.jit(abs)), "SparseArray": pb.sparse.SparseArray, "MaskedArray": pb.masked.MaskedArray,
+    "Solution": pb.ode.Solution, "Distribution": pb.distributions.Distribution,
 }  # fmt: skip
 
 
@@ -29,7 +30,8 @@ def things():
     return {
         "pb": pb, "x": x, "m": pb.nn.Linear(2, 2), "opt": pb.optim.Adam([x], lr=0.1), "tape": pb.GradientTape(),
         "f": pb.jit(abs), "np": np, "out": x * 2, "module": pb.nn.Linear(1, 1), "loss": x.sum(),
-        "A": pb.sparse.diagonal(np.ones(2)), "M": pb.masked.array(x, np.eye(2, dtype=bool)),
+        "A": pb.sparse.diagonal(np.ones(2)), "M": pb.masked.array(x, np.eye(2, dtype=bool)), "law": pb.distributions.Normal(),
+        "solution": pb.ode.solve(lambda t, y: -y, 1.0, (0, 1)),
     }  # fmt: skip
 
 
@@ -54,7 +56,9 @@ def test_every_name_that_people_type_exists_or_is_explained(background):
 def test_names_of_ours_in_explanations_exist():
     known = things()
     for name in load_table().values():
-        for called in re.findall(r"\b((?:pb|x|m|A|M|opt|tape|f|out|module)(?:\.[A-Za-z_]\w*)+)", name.meaning):
+        for called in re.findall(
+            r"\b((?:pb|x|m|A|M|law|solution|opt|tape|f|out|module)(?:\.[A-Za-z_]\w*)+)", name.meaning
+        ):
             if not called.endswith(".name"):  # an attribute to be set
                 eval(called, dict(known))
 

@@ -20,7 +20,7 @@ SPACES = (
 _SUBJECTS = {
     "Tensor": "a tensor", "Module": "a module", "Optimizer": "an optimizer", "GradientTape": "a tape",
     "Jitted": "a compiled function", "GradScaler": "a scaler", "SparseArray": "a sparse array",
-    "MaskedArray": "a masked array",
+    "MaskedArray": "a masked array", "Solution": "a solution", "Distribution": "a distribution",
 }  # fmt: skip
 
 

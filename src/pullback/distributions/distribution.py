@@ -24,6 +24,7 @@ from ..ops.random.draw_ops import held
 from ..ops.random.keys import key_on_device
 from ..ops.shape.reshaping import astype, broadcast_to, expand_dims, reshape
 from ..ops.value_objects import hold_constant, map_leaves, set_fields, with_fields
+from ..public_names import explain_missing_attributes
 from .constraints import Constraint
 from .law import Law, Shape
 
@@ -354,3 +355,13 @@ def check_broadcast(distribution: Distribution) -> None:
             if "constraint" in f.metadata
         }
         raise ShapeError(f"{type(distribution).__name__}: parameters do not fit together: {shapes}.") from error
+
+
+explain_missing_attributes(
+    Distribution,
+    "Distribution",
+    """
+    covariance fit interval isf logcdf logpdf logpmf logsf median moment pdf pmf ppf quantile rvs sample_n sf std
+    survival_function to_event validate_sample var
+    """,
+)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 
+from ...arrays.argument_checks import check_count
 from ...arrays.spec import spec_of
 from ...errors import ArgumentError
 from ...ops.elementwise.arithmetic import bitwise_left_shift
@@ -56,7 +57,7 @@ class HMC:
     jitter: float = 0.2
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or not 0 <= self.jitter < 1:
+        if check_count(self.steps, "HMC: steps") < 1 or not 0 <= self.jitter < 1:
             raise ArgumentError(f"HMC: wants one step or more and a jitter from 0 to below 1, got {self}.")
 
     def move(self, key: Any, slope: Slope, place: Place, step: Any, metric: Metric) -> Step:
@@ -89,7 +90,7 @@ class NUTS:
     max_depth: int = 10
 
     def __post_init__(self) -> None:
-        if not 1 <= self.max_depth <= 20:
+        if not 1 <= check_count(self.max_depth, "NUTS: max_depth") <= 20:
             raise ArgumentError(f"NUTS: max_depth is from 1 to 20, got {self.max_depth}.")
 
     def move(self, key: Any, slope: Slope, place: Place, step: Any, metric: Metric) -> Step:
