@@ -30,8 +30,8 @@ def things():
     return {
         "pb": pb, "x": x, "m": pb.nn.Linear(2, 2), "opt": pb.optim.Adam([x], lr=0.1), "tape": pb.GradientTape(),
         "f": pb.jit(abs), "np": np, "out": x * 2, "module": pb.nn.Linear(1, 1), "loss": x.sum(),
-        "A": pb.sparse.diagonal(np.ones(2)), "M": pb.masked.array(x, np.eye(2, dtype=bool)), "law": pb.distributions.Normal(),
-        "solution": pb.ode.solve(lambda t, y: -y, 1.0, (0, 1)),
+        "A": pb.sparse.diagonal(np.ones(2)), "M": pb.masked.array(x, np.eye(2, dtype=bool)),
+        "law": pb.distributions.Normal(), "solution": pb.ode.solve(lambda t, y: -y, 1.0, (0, 1)),
     }  # fmt: skip
 
 
