@@ -89,7 +89,7 @@ class VectorLayout:
             if spec_of(x).shape != spec.shape:
                 raise ShapeError(
                     f"{what}: leaf{leaf_paths(self.structure)[i]} has shape {spec_of(x).shape}, "
-                    f"wanted that of the unknown, {spec.shape}."
+                    f"the unknown {spec.shape}."
                 )
             if _is_complex(spec_of(x)) and not _is_complex(spec):  # a cast would drop the imaginary part
                 raise DtypeError(f"{what}: the function is complex, unknowns are real.\n  {self._advice}")
