@@ -96,6 +96,16 @@ def test_arguments_that_do_not_fit_are_explained(call, message):
         call()
 
 
+def test_kernels_and_densities_in_the_wrong_place():
+    mcmc, key = pb.distributions.mcmc, pb.random.key(0)
+    with pytest.raises(pb.errors.ArgumentError, match=r"such as pb.distributions.NUTS\(\), got a type"):
+        mcmc(pb.sum, np.zeros(2), key=key, kernel=pb.distributions.NUTS)
+    with pytest.raises(pb.errors.ArgumentError, match="max_depth must be an integer"):
+        pb.distributions.NUTS(pb.sum)
+    with pytest.raises(pb.errors.ArgumentTypeError, match=r"The order is mcmc\(log_density, initial, key=key\)"):
+        mcmc(np.zeros(2), pb.sum, key=key)
+
+
 def test_a_type_error_of_the_users_function_stays_its_own():
     with pytest.raises(TypeError, match=r"takes 2 positional arguments but 3 were given") as raised:
         pb.ode.solve(lambda t, y: -y, 1.0, (0, 1), 2.0)
