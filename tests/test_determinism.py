@@ -88,6 +88,8 @@ def test_digests_of_trees():
     assert pb.digest(w) == pb.digest(w * 1.0) == pb.digest(W)
     net = pb.nn.Linear(2, 2, key=pb.random.key(0))
     assert pb.digest(net) == pb.digest(net.arrays())
+    swapped = W.astype(">f8")
+    assert pb.digest(swapped) == pb.digest(W) != pb.digest(swapped.view("<f8"))
     assert pb.digest(np.zeros((0, 2))) != pb.digest(np.zeros((2, 0)))
     assert pb.digest({"a": W[:1]}) != pb.digest({"a": W[:1], "b": W[:0]})
     for array in (np.array([None, 1]), np.ones(2, np.longdouble), np.zeros(2, [("a", "i1"), ("b", "f8")])):

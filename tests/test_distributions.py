@@ -621,6 +621,15 @@ def test_draws_under_no_grad():
             pb.jvp(wrap(draw), (9.0,), (1.0,))
 
 
+def test_a_key_is_no_shape_of_draws():
+    # a key of JAX's users, by position, was taken for the shape (0, seed): no draws
+    for law in (D.Normal(0.0, 1.0), D.Categorical(probs=np.ones(3) / 3), D.Dirichlet(np.ones(2))):
+        with pytest.raises(pb.errors.DtypeError, match="Pass a key by keyword"):
+            law.sample(pb.random.key(7))
+    with pytest.raises(pb.errors.DtypeError, match="Pass a key by keyword"):
+        D.Normal(0.0, 1.0).rsample(pb.random.key(7))
+
+
 def test_detached_draws_and_refused_rsample():
     slope = pb.grad(lambda p: D.Bernoulli(p).detach().sample(key=KEY) * p)(0.3)
     assert slope in (0.0, 1.0)

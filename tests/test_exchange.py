@@ -250,6 +250,8 @@ def test_an_op_without_an_equivalent_is_refused_by_name_and_line():
 
 def test_what_is_no_function_or_program_is_refused():
     program = pb.stage(pb.sin)(np.ones(2))
+    with pytest.raises(ArgumentError, match=r"to_onnx\(f, x, y, path=...\)"):  # PyTorch's order
+        pb.exchange.to_onnx(pb.sin, np.ones(2), "sin.onnx")
     with pytest.raises(ArgumentError, match="wants a program or a function"):
         pb.exchange.to_onnx(np.ones(2))
     with pytest.raises(ArgumentError, match="no examples"):

@@ -235,6 +235,8 @@ def test_mistakes():
         flex(Q, K[:, [0, 0, 0]], V[:, [0, 0, 0]])
     with pytest.raises(ShapeError, match="one score to one score"):
         flex(Q, K, V, lambda s, b, h, i, j: pb.stack([s, s]))
+    with pytest.raises(DtypeError, match=r"wanted floating-point scores.\n.*is mask_mod="):
+        flex(Q, K, V, lambda s, b, h, i, j: i >= j)
     with pytest.raises(ArgumentTypeError, match="score_mod returned a NoneType, wanted one value"):
         flex(Q, K, V, lambda s, b, h, i, j: None)
     with pytest.raises(DtypeError, match="one boolean for each"):

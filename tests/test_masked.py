@@ -252,6 +252,26 @@ def test_what_is_refused():
         pb.tensor(1.0, requires_grad=True) + np.ma.masked
 
 
+def test_the_class_takes_what_the_function_takes():
+    x = pb.masked.MaskedArray(np.ones((2, 3)), mask=[True, False, False])
+    assert x.mask.shape == (2, 3)
+    assert x.mean(axis=0).numpy().tolist() == [None, 1.0, 1.0]
+    assert pb.masked.MaskedArray(np.ma.array([1.0, 2.0], mask=[0, 1])).sum().filled(0.0) == 1.0
+
+
+def test_names_and_orders_of_numpy_and_pytorch_are_explained():
+    with pytest.raises(
+        AttributeError, match=r"pb.masked.array\(data, ~mask\)"
+    ):  # PyTorch's mask is true where it counts
+        _ = pb.masked.masked_tensor
+    with pytest.raises(AttributeError, match=r"M.data\[~M.mask\]"):
+        X.compressed()
+    with pytest.raises(ArgumentError, match=r"out.filled\(0.0\)"):
+        pb.grad(lambda data: X.with_data(data).sum())(X.data)
+    with pytest.raises(DtypeError, match="the condition comes first"):
+        pb.masked.masked_where(DATA, DATA > 0)
+
+
 def test_one_number_that_is_masked_prints_as_such():
     assert repr(pb.masked.array(2.0, True)) == repr(pb.masked.array(np.ones(3), True).sum()) == "masked(--)"
     assert repr(pb.masked.array(2.0, False)) == "masked(2.0)"

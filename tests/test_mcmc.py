@@ -194,10 +194,10 @@ def test_wrong_settings_are_named():
         D.compile_chain(gaussian, target=1.5)
     with pytest.raises(pb.errors.ArgumentError, match="kernel"):
         D.mcmc(gaussian, np.ones(3), key=KEY, kernel="nuts")
-    with pytest.raises(pb.errors.ArgumentError, match=r"kernel \(NUTS\(\)"):
+    with pytest.raises(pb.errors.ArgumentError, match=r"kernel must be .*NUTS\(\)"):
         D.compile_chain(gaussian, kernel=D.NUTS)
     for kind, name in ((D.HMC, "steps"), (D.NUTS, "max_depth")):
-        with pytest.raises(pb.errors.DtypeError, match=f"{name} must be an integer"):
+        with pytest.raises(pb.errors.ArgumentError, match=f"{name} must be an integer"):
             kind(2.5)
     with pytest.raises(pb.errors.ArgumentError, match="HMC"):
         D.HMC(steps=0)

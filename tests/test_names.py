@@ -19,8 +19,8 @@ from pullback.public_names import MissingAttribute, MissingFunction
 
 CLASSES = {
     "Tensor": pb.Tensor, "Module": pb.nn.Module, "Optimizer": pb.optim.Optimizer, "GradientTape": pb.GradientTape,
-    "Jitted": type(pb.jit(abs)), "SparseArray": pb.sparse.SparseArray, "Distribution": pb.distributions.Distribution,
-    "Bijector": pb.distributions.Bijector,
+    "Jitted": type(pb.jit(abs)), "SparseArray": pb.sparse.SparseArray, "MaskedArray": pb.masked.MaskedArray,
+    "Solution": pb.ode.Solution, "Distribution": pb.distributions.Distribution, "Bijector": pb.distributions.Bijector,
 }  # fmt: skip
 
 
@@ -30,7 +30,8 @@ def things():
     return {
         "pb": pb, "x": x, "m": pb.nn.Linear(2, 2), "opt": pb.optim.Adam([x], lr=0.1), "tape": pb.GradientTape(),
         "f": pb.jit(abs), "np": np, "out": x * 2, "module": pb.nn.Linear(1, 1), "loss": x.sum(),
-        "A": pb.sparse.diagonal(np.ones(2)), "d": pb.distributions.Normal(),
+        "A": pb.sparse.diagonal(np.ones(2)), "M": pb.masked.array(x, np.eye(2, dtype=bool)),
+        "d": pb.distributions.Normal(), "solution": pb.ode.solve(lambda t, y: -y, 1.0, (0, 1)),
     }  # fmt: skip
 
 
@@ -55,7 +56,9 @@ def test_every_name_that_people_type_exists_or_is_explained(background):
 def test_names_of_ours_in_explanations_exist():
     known = things()
     for name in load_table().values():
-        for called in re.findall(r"\b((?:pb|x|m|opt|tape|f|out|module)(?:\.[A-Za-z_]\w*)+)", name.meaning):
+        for called in re.findall(
+            r"\b((?:pb|x|m|A|M|d|solution|opt|tape|f|out|module)(?:\.[A-Za-z_]\w*)+)", name.meaning
+        ):
             if not called.endswith(".name"):  # an attribute to be set
                 eval(called, dict(known))
 
@@ -69,6 +72,46 @@ def test_explained_attributes_are_those_of_the_table_and_no_real_ones():
             assert type(vars(owner)[name]) is MissingAttribute, f"{place}.{name} exists"
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: pb.ode.solve(abs, 0.0, (0, 1), t_eval=[1]), "solve: there is no argument 't_eval'.\n  Here it is s"),
+        (lambda: pb.ode.solve(abs, 0.0, (0, 1), args=(2,)), "What the function takes besides is passed by position"),
+        (lambda: pb.ode.solve(abs, 0.0), "'span'.\n  It is ode.solve\\(f, y0, span, \\*params, sav"),
+        (lambda: pb.distributions.Normal(mean=0.0), "Normal: there is no argument 'mean'.\n  Here it is loc="),
+        (lambda: pb.distributions.Gamma(2.0, scale=1.0), "Its keywords are concentration, rate"),
+        (lambda: pb.distributions.mcmc(abs, 0.0), "'key'.\n  It is mcmc\\(log_density, initial, \\*, key, kernel"),
+        (lambda: pb.distributions.Normal().sample(size=3), "sample: there is no argument 'size'.\n  Here it is shape="),
+        (lambda: pb.sparse.csr((1, 2, 3), shape=(2, 2)), "It is sparse.csr\\(data, indices, indptr, shape\\)"),
+        (lambda: pb.data.batches(np.ones(3), batch_size=2), "Here it is size="),
+        (lambda: pb.vmap(abs, in_dims=0), "Here it is in_axes="),
+        (lambda: pb.argmin(abs, 0.0, method="BFGS"), "unknown option method.\n  Here it is solver="),
+        (lambda: pb.linalg.ldl_solve(1, 2), "It is ldl_solve\\(ld, pivots, b, /, \\*, hermitian=False\\)"),
+        (lambda: pb.masked.array(np.ones(2)).sum(dim=0), "sum: there is no argument 'dim'.\n  Here it is axis="),
+        (lambda: pb.nn.create_block_mask(abs, B=1, H=1, Q_LEN=4, KV_LEN=4), "Here it is batch="),
+    ],
+)  # fmt: skip
+def test_arguments_that_do_not_fit_are_explained(call, message):
+    with pytest.raises(pb.errors.ArgumentTypeError, match=message):
+        call()
+
+
+def test_kernels_and_densities_in_the_wrong_place():
+    mcmc, key = pb.distributions.mcmc, pb.random.key(0)
+    with pytest.raises(pb.errors.ArgumentError, match=r"such as pb.distributions.NUTS\(\), got a type"):
+        mcmc(pb.sum, np.zeros(2), key=key, kernel=pb.distributions.NUTS)
+    with pytest.raises(pb.errors.ArgumentError, match="max_depth must be an integer"):
+        pb.distributions.NUTS(pb.sum)
+    with pytest.raises(pb.errors.ArgumentTypeError, match=r"The order is mcmc\(log_density, initial, key=key\)"):
+        mcmc(np.zeros(2), pb.sum, key=key)
+
+
+def test_a_type_error_of_the_users_function_stays_its_own():
+    with pytest.raises(TypeError, match=r"takes 2 positional arguments but 3 were given") as raised:
+        pb.ode.solve(lambda t, y: -y, 1.0, (0, 1), 2.0)
+    assert type(raised.value) is TypeError
+
+
 def test_no_name_in_the_table_exists():
     for path in load_table():
         place, _, name = path.removesuffix(".*").rpartition(".")
@@ -79,7 +122,7 @@ def test_no_name_in_the_table_exists():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("pb.cat", "pullback has no 'cat': that is PyTorch's name; here it is pb.concat(arrays, axis=0, dtype=None)"),
+        ("pb.cat", "pullback has no 'cat': that is PyTorch's name; here it is pb.concat(arrays, /, axis=0, *, dty"),
         ("pb.lax.scan(f)", "pullback has no 'lax': pb.lax.scan is JAX's name; here it is pb.scan("),
         ("pb.numpy.sin", "pullback has no 'numpy': pb.numpy.sin is JAX's name; here it is pb.sin(x)"),
         ("pb.numpy", "pullback has no 'numpy': that is JAX's namespace; here its names are in pb"),

@@ -10,7 +10,7 @@ import sys
 from types import FrameType
 from typing import Any, NamedTuple
 
-from .public_names import stub_names
+from .public_names import describe_parameters, stub_names
 
 #: Where a name is looked for that is in no table, the first first.
 SPACES = (
@@ -20,9 +20,9 @@ SPACES = (
 _SUBJECTS = {
     "Tensor": "a tensor", "Module": "a module", "Optimizer": "an optimizer", "GradientTape": "a tape",
     "Jitted": "a compiled function", "GradScaler": "a scaler", "SparseArray": "a sparse array",
-    "Distribution": "a distribution", "Bijector": "a bijector",
+    "MaskedArray": "a masked array", "Solution": "a solution", "Distribution": "a distribution",
+    "Bijector": "a bijector",
 }  # fmt: skip
-_MAX_PARAMETERS = 5
 
 
 class ForeignName(NamedTuple):
@@ -142,16 +142,4 @@ def _with_signature(text: str) -> str:
     if not re.fullmatch(r"pb(\.\w+)+", text):
         return text
     thing = functools.reduce(getattr, text.split(".")[1:], sys.modules["pullback"])
-    if not inspect.isroutine(thing):
-        return text
-    shown = []
-    for p in inspect.signature(thing).parameters.values():
-        star = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
-        shown.append(star + p.name + ("" if p.default is p.empty else f"={_default_text(p.default)}"))
-    if len(shown) > _MAX_PARAMETERS:
-        shown = [*shown[:_MAX_PARAMETERS], "..."]
-    return f"{text}({', '.join(shown)})"
-
-
-def _default_text(default: Any) -> str:
-    return str(getattr(default, "__name__", repr(default)))
+    return text + describe_parameters(thing) if inspect.isroutine(thing) else text

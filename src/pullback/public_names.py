@@ -6,6 +6,7 @@ exports a name from a stub.
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -14,6 +15,9 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, NamedTuple
+
+#: How many parameters of a function are shown that need not be given.
+_MAX_SHOWN = 5
 
 
 class Home(NamedTuple):
@@ -208,3 +212,25 @@ class MissingFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise missing_name(self.place, self.name)
+
+
+def describe_parameters(function: Any) -> str:
+    """The parameters of a function as in its definition; of many, those that must be given and the first others."""
+    shown: list[str] = []
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
+    for before, p in zip([None, *parameters], parameters, strict=False):
+        if before is not None and before.kind is p.POSITIONAL_ONLY and p.kind is not p.POSITIONAL_ONLY:
+            shown.append("/")
+        is_shown = p.default is p.empty or len(shown) < _MAX_SHOWN
+        if is_shown and p.kind is p.KEYWORD_ONLY and not any(text.startswith("*") for text in shown):
+            shown.append("*")
+        if is_shown:
+            star = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
+            shown.append(star + p.name + ("" if p.default is p.empty else f"={_default_text(p.default)}"))
+        elif shown[-1] != "...":
+            shown.append("...")
+    return f"({', '.join(shown)})"
+
+
+def _default_text(default: Any) -> str:
+    return str(getattr(default, "__name__", repr(default)))

@@ -91,6 +91,12 @@ def test_long_arrays_and_dtypes(jax):
         assert np.array_equal(as_op(lambda x: x.astype("float32"))(np.asarray(x)), [0.0, 1.0, 1.0])
 
 
+def test_calls_without_a_bridge_say_which(jax):
+    for transform in (jax.grad, jax.jit, jax.vmap):
+        with pytest.raises(pb.errors.ConversionError, match=r"pb.interop.jax.wrap\(f\)"):
+            transform(lambda x: pb.sum(pb.sin(x)))(jax.numpy.ones(3))
+
+
 def test_errors_at_the_border(jax):
     with pytest.raises(TypeError, match="forward-mode"):
         jax.jvp(wrap(pb.sin), (1.0,), (1.0,))

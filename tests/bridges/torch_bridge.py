@@ -285,6 +285,17 @@ def test_errors_at_the_border(torch):
         wrap(3)
 
 
+def test_calls_without_a_bridge_say_which(torch):
+    t, x = torch.ones(2, requires_grad=True), pb.tensor(np.ones(2), requires_grad=True)
+    for call in (lambda: pb.sin(t), lambda: pb.grad(lambda v: pb.sum(v))(t), lambda: pb.nn.Linear(2, 1)(t)):
+        with pytest.raises(pb.errors.ConversionError, match=r"pb.interop.torch.wrap\(f\)"):
+            call()
+    for call in (lambda: torch.sum(x), lambda: torch.stack([t, x]), lambda: torch.nn.Linear(2, 1)(x)):
+        with pytest.raises(pb.errors.UnsupportedFunction, match=r"pb.interop.torch.as_op\(f\)"):
+            call()
+    assert torch.equal(torch.tensor(x.detach()), torch.ones(2, dtype=torch.float64))
+
+
 def test_a_module_as_an_op(torch):
     net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)).double()
     op, x = as_op(net), np.random.default_rng(0).normal(size=(5, 3))

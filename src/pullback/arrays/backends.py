@@ -245,19 +245,34 @@ def as_array(x: Any) -> Any:
     except (ConversionError, GraphError):
         raise
     except Exception as error:
-        if is_exporter(x):  # of a dtype that NumPy does not know
-            return import_array(np, x)
+        if hasattr(type(x), "__dlpack__"):  # of a dtype that NumPy does not know, or without numbers to be read
+            return _import_exported(x)
         if "inhomogeneous" in str(error):
             raise DtypeError(
                 f"cannot make an array of a {type(x).__name__} whose parts have different lengths.\n"
                 "  Pad them to one length, or pass a list of arrays where a tree is taken."
             ) from None
         raise DtypeError(f"cannot make an array of a {type(x).__name__}: {str(error).rstrip('.')}.") from None
-    if array.dtype == object and is_exporter(x):
-        return import_array(np, x)
+    if array.dtype == object and hasattr(type(x), "__dlpack__"):
+        return _import_exported(x)
     if array.dtype == object:
         raise DtypeError(f"expected an array of numbers, got a {type(x).__name__}.\n  {_advise_on_class(x)}")
     return array
+
+
+def _import_exported(x: Any) -> Any:
+    """An array of another library, in the memory of the host; one that carries its derivatives exports no array."""
+    kind, library = type(x).__name__, type(x).__module__.partition(".")[0].removesuffix("lib")
+    try:
+        if is_exporter(x):
+            return import_array(np, x)
+        why = "it lies on another device"
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+        why = str(error).partition("\n")[0].rstrip(".")
+    advice = "Pass its numbers, as an array."
+    if library in ("torch", "jax"):
+        advice = f"A function of ours becomes one of its arrays, with gradients, by pb.interop.{library}.wrap(f)."
+    raise ConversionError(f"a {kind} of {library} is no array to read: {why}.\n  {advice}")
 
 
 def _advise_on_class(x: Any) -> str:

@@ -14,7 +14,7 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from ..errors import ArgumentTypeError, AxisError, IndexingError
-from .argument_checks import keywords_of, unknown_keyword
+from .argument_checks import is_misfit, keywords_of, misfit_error, read_unknown_keyword, unknown_keyword
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -110,8 +110,6 @@ def propagate_call_site(node: Any, line: tuple[CodeType, int]) -> None:
 #: A call into these with arguments that do not fit is the package's own doing.
 _LIBRARIES = frozenset(("numpy", "scipy", "cupy", "cupyx"))
 
-_UNKNOWN_KEYWORD = re.compile(r"(?:[\w.<>]+\.)?(\w+)\(\) got an unexpected keyword argument '(\w+)'.*")
-
 #: What invalid arguments raise where no check came first.
 UNTYPED = (TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError, AssertionError)
 
@@ -125,9 +123,11 @@ def as_typed_error(what: str, error: Exception, function: Callable[..., Any] | N
     own = type(error).__module__ not in ("builtins", "numpy._core._exceptions", "numpy.exceptions")
     if own or not _is_raised_by_package(error.__traceback__):
         return error
-    if unknown := _UNKNOWN_KEYWORD.fullmatch(str(error)):
-        name, keyword = unknown.groups()
-        made: Exception = unknown_keyword(name, keyword, keywords_of(function) if function and name == what else None)
+    if function is not None and is_misfit(function, error):
+        made: Exception = misfit_error(what, function, error)
+    elif unknown := read_unknown_keyword(error):
+        name, keyword = unknown
+        made = unknown_keyword(name, keyword, keywords_of(function) if function and name == what else None)
     else:
         kind = IndexingError if isinstance(error, IndexError) else ArgumentTypeError
         made = kind(f"{what}: the arguments do not fit: {error}.")

@@ -69,8 +69,17 @@ def leaves_matching(structure: Any, tree: Any, what: str) -> list[Any]:
     """The leaves of a tree, which must have this structure."""
     leaves, found = flatten(tree)
     if found != structure:
-        raise ArgumentError(f"{what}: the trees differ: {_format_structure(found)} and {_format_structure(structure)}.")
+        advice = (
+            "\n  Numbers are made an array by pb.stack([a, b])." if structure is LEAF and _holds_leaves(tree) else ""
+        )
+        raise ArgumentError(
+            f"{what}: the trees differ: {_format_structure(found)} and {_format_structure(structure)}.{advice}"
+        )
     return [x.unwrap() if isinstance(x, Buffer) else x for x in leaves]  # of a function that a transform runs
+
+
+def _holds_leaves(tree: Any) -> bool:
+    return isinstance(tree, (list, tuple)) and all(flatten(x)[1] is LEAF for x in tree)
 
 
 def _format_structure(structure: Any) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
-from ..errors import ArgumentTypeError, ConversionError, GraphError
+from ..errors import ArgumentTypeError, ConversionError, GraphError, UnsupportedFunction
 from ..public_names import explain_missing_attributes
 from .call_site import is_library_code
 from .conversion_advice import advise_on_conversion, stand_in_for_product
@@ -171,6 +171,15 @@ class Value(MethodNames):
 
     def __index__(self) -> int:
         raise self.conversion_error("index()")
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # PyTorch asks this of functions and operators that meet a value of ours; its own error is of "not Tensor"
+        raise UnsupportedFunction(
+            f"torch.{getattr(function, '__name__', function)}: functions of PyTorch take no values of pullback.\n"
+            "  pb.interop.torch.as_op(f) makes one an op here, and pb.interop.torch.wrap(f) a function of ours one of "
+            "PyTorch's tensors; x.detach().numpy() is the numbers alone."
+        )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         if (stand_in := stand_in_for_product(self, sys._getframe(1))) is not None:

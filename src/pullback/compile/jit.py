@@ -12,7 +12,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from ..arrays.argument_checks import check_functions, short_repr
+from ..arrays.argument_checks import check_functions, explains_arguments, short_repr
 from ..arrays.call_site import format_line, user_line
 from ..arrays.html_text import html_block, html_table
 from ..arrays.picklable import describe_function, name_of
@@ -65,6 +65,7 @@ def jit(
     check: bool = ...,
     deterministic: bool = ...,
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
+@explains_arguments("jit")
 def jit(
     f: Callable[..., Any] | None = None,
     *,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..arrays.argument_checks import check_functions
+from ..arrays.argument_checks import check_functions, explains_arguments
 from ..arrays.picklable import picklable
 from ..arrays.spec import Spec, spec_of
 from ..arrays.trees import flatten, unflatten
@@ -21,6 +21,7 @@ from ..transforms.vectorize import vmap
 
 
 @picklable
+@explains_arguments("grad_norm")
 def grad_norm(f: Callable[..., Any]) -> Callable[..., Any]:
     """The norm of the gradient of a scalar function by its first argument, a tree: `grad_norm(f)(x, *args)`. Where the
     gradient vanishes, its own derivative is 0.
@@ -46,6 +47,7 @@ def safe_norm(v: Any) -> Any:
 
 
 @picklable
+@explains_arguments("gradient_penalty")
 def gradient_penalty(
     f: Callable[..., Any], x: Any, *args: Any, target: Any = 1.0, toward: Any = None, key: Any = None
 ) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays.argument_checks import check_functions
+from ..arrays.argument_checks import check_functions, explains_arguments
 from ..arrays.picklable import picklable
 from ..ops.contract.einsum import einsum
 from ..ops.dispatch import shape
@@ -34,6 +34,7 @@ class GradientStatistics(NamedTuple):
 
 
 @picklable
+@explains_arguments("per_sample_grad")
 def per_sample_grad(f: Callable[..., Any]) -> Callable[..., Any]:
     """The gradient of `f(params, *sample)` for each sample of a batch: `per_sample_grad(f)(params, *batch)` is a tree
     like the parameters whose leaves have the batch as their first axis. It is `vmap(grad(f), (None, 0, ...))`.
@@ -56,6 +57,7 @@ def per_sample_grad(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @picklable
+@explains_arguments("per_sample_norms")
 def per_sample_norms(f: Callable[..., Any]) -> Callable[..., Any]:
     """The norm of the gradient of `f(params, *sample)`, over all parameters, for each sample of a batch:
     `per_sample_norms(f)(params, *batch)`. The gradients of matrices are not multiplied out where that costs more.
@@ -76,6 +78,7 @@ def per_sample_norms(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @picklable
+@explains_arguments("gradient_statistics")
 def gradient_statistics(f: Callable[..., Any]) -> Callable[..., GradientStatistics]:
     """Values, norms, mean, second moment and variance of the gradients of `f(params, *sample)` over a batch, in one
     backward pass: `gradient_statistics(f)(params, *batch)`. Means are over samples, the variance is that of the

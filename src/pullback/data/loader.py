@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from ..arrays import tree
-from ..arrays.argument_checks import short_repr
+from ..arrays.argument_checks import explains_arguments, short_repr
 from ..arrays.backends import device_context, is_array, namespace_on
 from ..arrays.devices import normalize_device
 from ..arrays.spec import spec_of
@@ -121,6 +121,7 @@ class Batches:
         self.seed, self.epoch, self.batch, self._is_resumed = seed, epoch, batch, True
 
 
+@explains_arguments("batches")
 def batches(
     data: Any,
     size: int,

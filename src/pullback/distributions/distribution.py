@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.argument_checks import explains_keywords, refuse_keywords, short_repr
+from ..arrays.argument_checks import explains_arguments, short_repr
 from ..arrays.spec import spec_of
 from ..arrays.trees import flatten, map_tree
 from ..errors import ArgumentError, ShapeError, UnsupportedFunction
@@ -123,21 +123,17 @@ class Distribution(ABC):
         """The density, or the probability, at a value."""
         return exp(self.log_prob(value))
 
-    @explains_keywords
-    def sample(self, shape: Any = (), *, key: Any = None, sample_shape: None = None) -> Any:
+    @explains_arguments("sample")
+    def sample(self, shape: Any = (), *, key: Any = None) -> Any:
         """Draws that are constants. Refused while a parameter carries a derivative, which would be lost: use `rsample`
         for draws that move with the parameters, or `detach().sample` where constants are meant.
         """
-        if sample_shape is not None:
-            refuse_keywords(self.sample, sample_shape=sample_shape)
         what = f"{type(self).__name__}.sample"
         return map_leaves(functools.partial(held, what), self)._draw("sample", shape, key)
 
-    @explains_keywords
-    def rsample(self, shape: Any = (), *, key: Any = None, sample_shape: None = None) -> Any:
+    @explains_arguments("rsample")
+    def rsample(self, shape: Any = (), *, key: Any = None) -> Any:
         """Draws that move smoothly with the parameters, for derivatives of expectations."""
-        if sample_shape is not None:
-            refuse_keywords(self.rsample, sample_shape=sample_shape)
         law = self._stated_law()
         if not law.moves:
             raise UnsupportedFunction(
@@ -302,8 +298,9 @@ explain_missing_attributes(
     Distribution,
     "Distribution",
     """
-    arg_constraints base_dist component_distribution mixture_distribution param_shape reinterpreted_batch_ndims sample_n
-    set_default_validate_args transforms logpdf logpmf pdf pmf ppf rvs sf std var
+    arg_constraints base_dist component_distribution covariance fit interval isf logcdf logpdf logpmf logsf median
+    mixture_distribution moment param_shape pdf pmf ppf quantile reinterpreted_batch_ndims rvs sample_n
+    set_default_validate_args sf std survival_function to_event transforms validate_sample var
     """,
 )
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..arrays.argument_checks import check_functions
+from ..arrays.argument_checks import check_functions, explains_arguments
 from ..arrays.files import name_of_path
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor
@@ -55,6 +55,7 @@ class CLibrary:
     functions: tuple[CFunction, ...]
 
 
+@explains_arguments("to_c_library")
 def to_c_library(
     f: Callable[..., Any] | Program,
     *examples: Any,

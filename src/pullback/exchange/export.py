@@ -34,6 +34,11 @@ def as_program(what: str, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
         return f
     if not callable(f):
         raise ArgumentError(f"{what}: wants a program or a function with example arguments, got a {type(f).__name__}.")
+    if any(isinstance(x, (str, os.PathLike)) for x in args):
+        raise ArgumentError(
+            f"{what}: an example is a path, wanted arrays.\n  Examples come one after the other, a file is path=: "
+            f"{what}(f, x, y, path=...)."
+        )
     with override_modes(locates=True):
         return stage(f)(*args, **kwargs)
 

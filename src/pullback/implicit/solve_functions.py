@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypedDict, Unpack
 
-from ..arrays.argument_checks import check_functions
+from ..arrays.argument_checks import advise_keyword, check_functions
 from ..arrays.spec import spec_of
 from ..arrays.trees import flatten
 from ..errors import ArgumentError, ArgumentTypeError
@@ -162,6 +162,7 @@ def solve_equation(kind: _ProblemKind, strict: bool, f: Function, x0: Any, /, *p
 def _parse_options(what: str, f: Any, strict: bool, options: dict[str, Any]) -> tuple[SolveOptions, DerivativePolicy]:
     if unknown := options.keys() - SolveKeywords.__optional_keys__:
         hint = f"\n  pb.implicit.solve.{what} returns a report instead of raising." if "strict" in unknown else ""
+        hint = hint or f"\n  {advise_keyword(min(unknown), SolveKeywords.__optional_keys__)}."
         raise ArgumentTypeError(f"{what}: unknown option {', '.join(sorted(unknown))}.{hint}")
     chosen = SolveOptions(**options, strict=strict)
     check_functions(what, f)

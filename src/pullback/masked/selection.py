@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..arrays.argument_checks import explains_arguments
+from ..arrays.spec import spec_of
+from ..errors import DtypeError
+from ..ops.dispatch import as_value
 from ..ops.elementwise import pointwise
 from ..ops.shape import arrange
-from .masked_array import MaskedArray, array, as_masked
+from .values import MaskedArray, array, as_masked, of_parts
 
 
+@explains_arguments("masked_where")
 def masked_where(condition: Any, x: Any) -> MaskedArray:
     """x with entries masked where a condition holds, besides those that are.
 
@@ -18,7 +23,13 @@ def masked_where(condition: Any, x: Any) -> MaskedArray:
     >>> pb.masked.masked_where(x < 0, x)
     masked([1.0 --])
     """
-    return array(x, condition.filled(True) if isinstance(condition, MaskedArray) else condition)
+    condition = condition.filled(True) if isinstance(condition, MaskedArray) else as_value(condition)
+    if spec_of(condition).dtype.kind != "b":
+        raise DtypeError(
+            f"masked_where: the condition comes first and holds booleans, got {spec_of(condition)}.\n"
+            "  Write masked_where(condition, x)."
+        )
+    return array(x, condition)
 
 
 def masked_invalid(x: Any) -> MaskedArray:
@@ -42,7 +53,7 @@ def where(condition: Any, x: Any, y: Any) -> MaskedArray:
     condition, x, y = (as_masked(z) for z in (condition, x, y))
     which = condition.harmless()
     mask = pointwise.logical_or(pointwise.where(which, x.mask, y.mask), condition.mask)
-    return MaskedArray(pointwise.where(which, x.harmless(), y.harmless()), mask)
+    return of_parts(pointwise.where(which, x.harmless(), y.harmless()), mask)
 
 
 def concat(arrays: Sequence[Any], axis: int = 0) -> MaskedArray:
@@ -53,7 +64,7 @@ def concat(arrays: Sequence[Any], axis: int = 0) -> MaskedArray:
     masked([-- 0.0])
     """
     parts = [as_masked(x) for x in arrays]
-    return MaskedArray(
+    return of_parts(
         arrange.concat([x.data for x in parts], axis=axis), arrange.concat([x.mask for x in parts], axis=axis)
     )
 
@@ -66,6 +77,6 @@ def stack(arrays: Sequence[Any], axis: int = 0) -> MaskedArray:
     masked([-- 0.0])
     """
     parts = [as_masked(x) for x in arrays]
-    return MaskedArray(
+    return of_parts(
         arrange.stack([x.data for x in parts], axis=axis), arrange.stack([x.mask for x in parts], axis=axis)
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, dataclass_tra
 
 import numpy as np
 
-from ..arrays.argument_checks import check_functions
+from ..arrays.argument_checks import check_functions, explains_arguments
 from ..arrays.backends import is_array
 from ..arrays.node import Handle, Hooks
 from ..arrays.origin import Trail, register_reader
@@ -345,10 +345,12 @@ class Module:
         merged: Self = _merge(self, other)
         return merged
 
+    @explains_arguments("register_forward_pre_hook")
     def register_forward_pre_hook(self, hook: Callable[[Any, tuple[Any, ...]], Any]) -> Handle:
         """Call `hook(module, args)` before each forward; what it returns, unless None, replaces the arguments."""
         return self._hook("pre", hook)
 
+    @explains_arguments("register_forward_hook")
     def register_forward_hook(self, hook: Callable[[Any, tuple[Any, ...], Any], Any]) -> Handle:
         """Call `hook(module, args, out)` after each forward; what it returns, unless None, replaces the result.
 
@@ -360,6 +362,7 @@ class Module:
         """
         return self._hook("post", hook)
 
+    @explains_arguments("register_full_backward_hook")
     def register_full_backward_hook(self, hook: Callable[[Any, tuple[Any, ...], tuple[Any, ...]], Any]) -> Handle:
         """Call `hook(module, grad_input, grad_output)` in each backward pass, once the gradients of the arguments are
         known; what it returns, unless None, replaces them. Both are tuples with an entry for each array among the
@@ -376,6 +379,7 @@ class Module:
         """
         return self._hook("backward", hook)
 
+    @explains_arguments("register_full_backward_pre_hook")
     def register_full_backward_pre_hook(self, hook: Callable[[Any, tuple[Any, ...]], Any]) -> Handle:
         """Call `hook(module, grad_output)` in each backward pass before the gradients of the module are computed; what
         it returns, unless None, replaces those of the results.

@@ -9,6 +9,7 @@ import numpy as np
 from ..arrays.backends import to_host
 from ..arrays.value import unwrap_array
 from ..errors import ArgumentError, NonFiniteStateError, StepUnderflowError, TooManyStepsError
+from ..public_names import explain_missing_attributes
 from .dense import DenseOutput
 from .events import EventRecord
 from .problem import Status
@@ -104,3 +105,8 @@ _ERRORS: dict[Status, tuple[type, str]] = {
     ),
     Status.NO_CONDITION: (NonFiniteStateError, "The condition must be a number at every state of the solution."),
 }
+
+
+explain_missing_attributes(
+    Solution, "Solution", "evaluate message nfev sol stats status success ts y_events ys t_events"
+)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.argument_checks import check_functions, short_repr
+from ..arrays.argument_checks import check_functions, explains_arguments, short_repr
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..arrays.trees import flatten, unflatten
@@ -42,6 +42,7 @@ Function = Callable[..., Any]
 
 
 @cast_whole("high")
+@explains_arguments("ode.solve")
 def solve(
     f: Function,
     y0: Any,
@@ -152,7 +153,8 @@ def _lay_out_state(y0: Any) -> tuple[VectorLayout, list[Any]]:
 def _parse_span(span: Any, layout: VectorLayout) -> tuple[Any, Any]:
     if not isinstance(span, (tuple, list)) or len(span) != 2:
         raise ArgumentError(
-            f"ode.solve: the span is (t0, t1), got {short_repr(span)}.\n  Times at which states are wanted: saveat=."
+            f"ode.solve: the span is (t0, t1), got {short_repr(span)}.\n"
+            "  The order is solve(f, y0, (t0, t1)); times at which states are wanted: saveat=."
         )
     found = [astype(as_array_leaf(t, "ode.solve: the span"), layout.dtype) for t in span]
     for name, t in zip(("t0", "t1"), found, strict=True):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays.argument_checks import check_functions, short_repr
+from ..arrays.argument_checks import check_functions, explains_arguments, short_repr
 from ..arrays.backends import to_host
 from ..arrays.spec import Spec, spec_of
 from ..arrays.trees import flatten, leaves_matching, unflatten
@@ -41,6 +41,7 @@ class Path(NamedTuple):
     y: Any
 
 
+@explains_arguments("ode.solve_sde")
 def solve_sde(
     drift: Function,
     diffusion: Function,

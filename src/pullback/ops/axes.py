@@ -7,6 +7,8 @@ import operator
 from collections.abc import Iterable
 from typing import Any, cast
 
+import numpy as np
+
 from ..arrays.size import Size
 from ..errors import ArgumentError, AxisError, ConversionError, DtypeError, ShapeError
 
@@ -55,6 +57,11 @@ def as_shape(shape: Any, what: str) -> tuple[int, ...]:
         return shape
     if not isinstance(shape, Iterable) or getattr(shape, "ndim", 1) == 0:
         shape = (shape,)
+    if getattr(shape, "dtype", None) == np.uint32:  # of a draw whose key was passed by position: no size, but a key
+        raise DtypeError(
+            f"{what}: the shape is an array of uint32, as a random key is.\n"
+            "  Pass a key by keyword, key=key; a shape as a tuple of integers."
+        )
     return tuple(as_integer(n, f"{what}: shape") for n in shape)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, dataclass_transform
 
-from ..arrays.argument_checks import keywords_of, unknown_keyword
+from ..arrays.argument_checks import explains_arguments
 from ..arrays.trees import map_tree, register_tree
 from .dispatch import as_value
 from .elementwise.pointwise import stop_gradient
@@ -26,7 +25,7 @@ def value_object(kind: Kind) -> Kind:
     themselves, since arrays have no single truth.
     """
     made: Any = dataclasses.dataclass(frozen=True, eq=False, init="__init__" not in vars(kind))(kind)
-    made.__init__ = _explain_keywords(made.__init__)
+    made.__init__ = explains_arguments(kind.__name__)(made.__init__)
     fields = dataclasses.fields(made)
     children = tuple(f.name for f in fields if "static" not in f.metadata)
     rest = tuple(f.name for f in fields if "static" in f.metadata)
@@ -43,23 +42,6 @@ def value_object(kind: Kind) -> Kind:
     register_tree(made, flatten, unflatten)
     found: Kind = made
     return found
-
-
-def _explain_keywords(construct: Callable[..., None]) -> Callable[..., None]:
-    """A constructor whose error for a keyword that it does not have says what to do."""
-
-    @functools.wraps(construct)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        try:
-            construct(self, *args, **kwargs)
-        except TypeError:
-            _, *known = keywords_of(construct)
-            unknown = [name for name in kwargs if name not in known]
-            if not unknown:
-                raise
-            raise unknown_keyword(type(self).__name__, unknown[0], known) from None
-
-    return init
 
 
 def set_fields(tree: Any, values: dict[str, Any]) -> None:

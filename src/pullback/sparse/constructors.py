@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.argument_checks import explains_arguments
 from ..arrays.backends import to_host
 from ..arrays.spec import spec_of
 from ..errors import ArgumentError, ShapeError
@@ -18,6 +19,7 @@ from .conversions import from_library, is_library_matrix
 from .pattern import Pattern
 
 
+@explains_arguments("sparse.coo")
 def coo(data: Any, rows: Any, cols: Any, shape: tuple[int, int]) -> SparseArray:
     """A sparse matrix from numbers and the row and column of each, in any order; where a place is listed twice, the
     numbers add up.
@@ -34,6 +36,7 @@ def coo(data: Any, rows: Any, cols: Any, shape: tuple[int, int]) -> SparseArray:
     return SparseArray(data, Pattern("coo", shape, rows, cols))
 
 
+@explains_arguments("sparse.csr")
 def csr(data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> SparseArray:
     """A sparse matrix by rows, as SciPy stores it: row i has the numbers `data[indptr[i]:indptr[i + 1]]` in the columns
     `indices` of the same stretch.
@@ -51,6 +54,7 @@ def csr(data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> SparseA
     return SparseArray(data, Pattern("csr", shape, rows, cols))
 
 
+@explains_arguments("sparse.csc")
 def csc(data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> SparseArray:
     """A sparse matrix by columns, as SciPy stores it.
 
@@ -67,6 +71,7 @@ def csc(data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> SparseA
     return SparseArray(data, Pattern("csc", shape, rows, cols))
 
 
+@explains_arguments("sparse.bsr")
 def bsr(data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> SparseArray:
     """A sparse matrix of dense blocks, as SciPy stores it: `data` has the shape (blocks, rows of one, columns of one),
     and `indices` and `indptr` are those of "csr", counting blocks.
@@ -85,6 +90,7 @@ def bsr(data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> SparseA
     return SparseArray(data, Pattern("bsr", shape, rows, cols, (r, c)))
 
 
+@explains_arguments("sparse.from_scipy")
 def from_scipy(matrix: Any) -> SparseArray:
     """A sparse matrix of SciPy (or CuPy) in the same format; formats other than coo, csr, csc and bsr become csr. The
     places are copied, the numbers are shared.

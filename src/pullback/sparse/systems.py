@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.argument_checks import explains_arguments
 from ..arrays.spec import spec_of
 from ..errors import ArgumentTypeError, DtypeError, ShapeError
 from ..implicit.linear_systems import linear_solve
@@ -21,6 +22,7 @@ from .conversions import is_library_matrix
 from .structure import list_entries
 
 
+@explains_arguments("sparse.solve")
 def solve(
     A: Any,
     b: Any,

@@ -53,6 +53,7 @@ def _add_array(hashed: Any, array: Any) -> None:
             f"digest: an array of {host.dtype} has bits besides those of its values (addresses, gaps), which differ "
             "from run to run.\n  Convert it to an array of numbers first."
         )
+    host = host.astype(host.dtype.newbyteorder("="), copy=False)  # the same numbers, however a file had them
     hashed.update(f"{host.dtype.name}{host.shape}".encode())
     hashed.update(np.ascontiguousarray(host).tobytes())
 

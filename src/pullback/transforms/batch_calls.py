@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from ..arrays.argument_checks import check_count, check_functions
+from ..arrays.argument_checks import check_count, check_functions, explains_arguments
 from ..arrays.picklable import picklable
 from ..arrays.scope import enclosing_scopes
 from ..arrays.spec import spec_of
@@ -30,6 +30,7 @@ R = TypeVar("R")
 
 
 @picklable
+@explains_arguments("vmap")
 def vmap(
     f: Callable[P, R],
     in_axes: Any = 0,

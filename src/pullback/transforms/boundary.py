@@ -40,10 +40,12 @@ def as_differentiable(leaf: Any, what: str, structure: Any = None, number: int =
     """A leaf that is to be differentiated: a value of a floating-point or complex dtype."""
     value = as_array_leaf(leaf, what)
     if not spec_of(value).inexact or spec_of(value).dtype.char in FLOAT8_CODES:
+        path = leaf_paths(structure)[number]
         raise DtypeError(
             f"{what}: only floating-point and complex values can be differentiated, "
-            f"argument{leaf_paths(structure)[number]} is {spec_of(value)}.\n"
-            "  Convert it first, or leave it out of argnums."
+            f"argument{path} is {spec_of(value)}.\n  Convert it first, or "
+            + ("pass the other parts alone and close over this one" if path else "leave it out of argnums")
+            + "."
         )
     return value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, overload
 
-from ..arrays.argument_checks import check_functions
+from ..arrays.argument_checks import check_functions, explains_arguments
 from ..arrays.backends import is_array
 from ..arrays.origin import Trail, register_reader
 from ..arrays.picklable import Bound
@@ -197,6 +197,7 @@ def jvp(
 def jvp(
     f: Callable[..., tuple[R, Aux]], primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: Literal[True]
 ) -> tuple[R, R, Aux]: ...
+@explains_arguments("jvp")
 def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: bool = False) -> Any:
     """The value of f and its derivative along the tangents: (value, tangent), or (value, tangent, aux) with `has_aux`.
 

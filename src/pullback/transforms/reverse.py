@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
-from ..arrays.argument_checks import check_argnums, check_functions
+from ..arrays.argument_checks import check_argnums, check_functions, explains_arguments
 from ..arrays.call_site import is_package_code, propagate_call_site, user_line
 from ..arrays.node import DifferentiatedCall, Node
 from ..arrays.picklable import Bound, picklable
@@ -47,6 +47,7 @@ def grad(f: Callable[P, Any], argnums: int | Sequence[int], *, has_aux: bool = F
 @overload
 def grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, holomorphic: bool = False) -> Any: ...
 @picklable
+@explains_arguments("grad")
 def grad(
     f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
@@ -91,6 +92,7 @@ def value_and_grad(
     f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, holomorphic: bool = False
 ) -> Any: ...
 @picklable
+@explains_arguments("value_and_grad")
 def value_and_grad(
     f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
@@ -142,6 +144,7 @@ def vjp(
 def vjp(
     f: Callable[..., tuple[R, Aux]], *primals: Any, has_aux: Literal[True]
 ) -> tuple[R, Callable[[Any], tuple[Any, ...]], Aux]: ...
+@explains_arguments("vjp")
 def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """The value of f and the function that pulls a cotangent of it back to the primals: (value, pull), or
     (value, pull, aux) with `has_aux`. Primals and results are trees; `pull` returns a tuple, one tree for each primal.
@@ -222,9 +225,8 @@ def _one_number(out: Any, what: str) -> Any:
         raise ArgumentError(f"{what}: the function returned None, wanted a scalar.\n  Is a `return` missing?")
     if structure is not LEAF:
         shown = f"a {type(out).__name__} of {len(leaves)}"
-        raise ArgumentError(
-            f"{what}: the function returned {shown}, wanted a scalar.\n  For (value, aux) pass has_aux=True."
-        )
+        advice = getattr(type(out), "SCALAR_ADVICE", "For (value, aux) pass has_aux=True")
+        raise ArgumentError(f"{what}: the function returned {shown}, wanted a scalar.\n  {advice}.")
     value = as_array_leaf(out, what)
     spec = spec_of(value)
     if spec.size != 1:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 
+from ...arrays.argument_checks import check_count
 from ...arrays.spec import spec_of
 from ...errors import ArgumentError
-from ...ops.axes import as_integer
 from ...ops.elementwise.arithmetic import bitwise_left_shift
 from ...ops.elementwise.pointwise import exp, log, logaddexp, logical_and, logical_not, logical_or, minimum, where
 from ...ops.index.indexing import set_at, take
@@ -57,8 +57,9 @@ class HMC:
     jitter: float = 0.2
 
     def __post_init__(self) -> None:
-        if as_integer(self.steps, "HMC: steps") < 1 or not 0 <= self.jitter < 1:
-            raise ArgumentError(f"HMC: wants one step or more and a jitter from 0 to below 1, got {self}.")
+        check_count(self.steps, "HMC: steps")
+        if not 0 <= self.jitter < 1:
+            raise ArgumentError(f"HMC: wants a jitter from 0 to below 1, got {self}.")
 
     def move(self, key: Any, slope: Slope, place: Place, step: Any, metric: Metric) -> Step:
         """One transition: a momentum, a trajectory, and acceptance by the error of its energy."""
@@ -90,7 +91,7 @@ class NUTS:
     max_depth: int = 10
 
     def __post_init__(self) -> None:
-        if not 1 <= as_integer(self.max_depth, "NUTS: max_depth") <= 20:
+        if not 1 <= check_count(self.max_depth, "NUTS: max_depth") <= 20:
             raise ArgumentError(f"NUTS: max_depth is from 1 to 20, got {self.max_depth}.")
 
     def move(self, key: Any, slope: Slope, place: Place, step: Any, metric: Metric) -> Step:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from ...arrays.argument_checks import check_functions, explains_arguments, short_repr
 from ...arrays.spec import spec_of
 from ...arrays.trees import map_tree
 from ...compile.jit import jit
@@ -93,10 +94,12 @@ def compile_chain(
     """
     slope = _slope_of(log_density)
     kernel = NUTS() if kernel is None else kernel
-    if isinstance(kernel, type) or not callable(getattr(kernel, "move", None)) or not 0.0 < target < 1.0:
+    if not callable(getattr(kernel, "move", None)) or isinstance(kernel, type):
         raise ArgumentError(
-            f"compile_chain: wants a kernel (NUTS(), HMC()) and a target between 0 and 1, got {kernel!r} and {target}."
+            f"compile_chain: kernel must be an object such as pb.distributions.NUTS(), got {short_repr(kernel)}."
         )
+    if not 0.0 < target < 1.0:
+        raise ArgumentError(f"compile_chain: target, the acceptance aimed at, is between 0 and 1, got {target}.")
     draws, warmup = as_integer(draws, "compile_chain: draws"), as_integer(warmup, "compile_chain: warmup")
     if draws < 1 or warmup < 0:
         raise ArgumentError(f"compile_chain: wants draws, got {draws} after {warmup} of warmup.")
@@ -175,6 +178,7 @@ def _find_step(slope: Slope, place: Place, key: Any, metric: Metric) -> Any:
     return while_loop(goes_on, lambda step: step * factor, one)
 
 
+@explains_arguments("mcmc")
 def mcmc(
     log_density: Callable[[Any], Any],
     initial: Any,
@@ -204,6 +208,7 @@ def mcmc(
     """
     if as_integer(chains, "mcmc: chains") < 1:
         raise ArgumentError(f"mcmc: wants one chain or more, got {chains} chains.")
+    check_functions("mcmc", log_density, hint="\n  The order is mcmc(log_density, initial, key=key).")
     bounded = isinstance(log_density, Unconstrained)
     point = log_density.unconstrain(initial) if isinstance(log_density, Unconstrained) else initial
     vector, unravel = ravel_pytree(map_tree(_as_real, point))

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arrays.backends import is_array, namespace_on, to_host
 from ...arrays.trees import LEAF, flatten, leaves_matching
-from ...errors import ShapeError
+from ...errors import ArgumentError, ShapeError
 from ...ops.dispatch import shape
 from ...ops.elementwise import pointwise
 from ...ops.shape.reshaping import broadcast_to, reshape
@@ -97,4 +97,9 @@ def _flatten_bound(bound: Any, wanted: tuple[int, ...]) -> Any:
 def _leaves_like(layout: VectorLayout, bound: Any) -> list[Any]:
     """A bound for each leaf of x: the same for all, or those of a tree like x."""
     given, structure = flatten(bound)
+    if structure is not LEAF and layout.structure is LEAF:
+        raise ArgumentError(
+            f"bounds: the pair is (lower, upper), each a number or an array like x, got {bound!r}.\n"
+            "  Where SciPy has a pair for each number of x, write (np.array(lowers), np.array(uppers))."
+        )
     return given * len(layout.specs) if structure is LEAF else leaves_matching(layout.structure, bound, "bounds")

@@ -158,7 +158,8 @@ def check_bounds(what: str, bounds: Any) -> tuple[Any, Any]:
         return None, None
     if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
         raise ArgumentError(
-            f"{what}: bounds is a pair (lower, upper) of numbers, of trees like x, or of None, got {bounds!r}."
+            f"{what}: bounds is a pair (lower, upper) of numbers, of trees like x, or of None, got {bounds!r}.\n"
+            "  Where SciPy has a pair for each number of x, write (np.array(lowers), np.array(uppers))."
         )
     return bounds[0], bounds[1]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.argument_checks import explains_arguments
 from ...arrays.backends import is_array, namespace_on
 from ...arrays.spec import is_real_float, spec_of
 from ...errors import ArgumentError, ConvergenceError, DtypeError, ShapeError
@@ -35,6 +36,7 @@ from .scaling import choose_units
 _MAX_STEPS = 200
 
 
+@explains_arguments("qp")
 def qp(
     P: Any, q: Any, A: Any = None, b: Any = None, G: Any = None, h: Any = None, *, cones: Sequence[int] = (),
     solver: Any = None, derivative: Any = None, tol: float | None = None, max_steps: int = _MAX_STEPS,

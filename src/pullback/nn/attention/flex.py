@@ -19,7 +19,7 @@ from ...arrays.call_site import attributed_to_caller
 from ...arrays.spec import spec_of
 from ...checkpoint.recompute.arguments import share_among_checkpoints
 from ...checkpoint.recompute.checkpoint import checkpoint
-from ...errors import ArgumentError, ShapeError
+from ...errors import ArgumentError, DtypeError, ShapeError
 from ...ops.contract.matrix_products import matmul
 from ...ops.dispatch import ndim, shape
 from ...ops.elementwise import pointwise
@@ -140,10 +140,15 @@ def _attend_band(
 
 def _changed_scores(score_mod: Callable[..., Any], scores: Any, places: list[Any], dtype: Any) -> Any:
     changed = for_each_pair(score_mod, 1)(scores, *places)
-    if shape(changed) != shape(scores) or spec_of(changed).dtype.kind not in "fV":
+    if shape(changed) != shape(scores):
         raise ShapeError(
             f"flex_attention: score_mod returned {spec_of(changed)} for scores of shape {shape(scores)}; it maps one "
             "score to one score."
+        )
+    if spec_of(changed).dtype.kind not in "fV":
+        raise DtypeError(
+            f"flex_attention: score_mod returned {spec_of(changed)}, wanted floating-point scores.\n"
+            "  What says which pairs may attend is mask_mod=; positions become scores by pb.astype."
         )
     return reshaping.astype(changed, dtype)  # positions are integers, which promote float32
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.argument_checks import check_functions
+from ..arrays.argument_checks import check_functions, explains_arguments
 from ..arrays.exchange import to_numpy
 from ..arrays.spec import Spec, spec_of
 from ..arrays.trees import register_tree
@@ -27,6 +27,7 @@ from ..ops.index.indexing import getitem
 from ..ops.placement import move
 from ..ops.protocol.ufuncs import function_of
 from ..ops.shape import reshaping
+from ..public_names import explain_missing_attributes
 from . import reductions
 
 
@@ -57,12 +58,15 @@ class MaskedArray:
     """
 
     __slots__ = ("data", "mask")
+    SCALAR_ADVICE = "All of it may be masked, so say what stands for that: out.filled(0.0)"
     __hash__ = None  # type: ignore[assignment]
     data: Any
     mask: Any
 
-    def __init__(self, data: Any, mask: Any) -> None:
-        self.data, self.mask = data, mask
+    @explains_arguments("MaskedArray")
+    def __init__(self, data: Any, mask: Any = None) -> None:
+        made = array(data, mask)
+        self.data, self.mask = made.data, made.mask
 
     # Operators, elementwise
 
@@ -147,6 +151,7 @@ class MaskedArray:
 
     # Plain values
 
+    @explains_arguments("filled")
     def filled(self, value: Any) -> Any:
         """The data with `value` in place of what is masked."""
         return pointwise.where(self.mask, value, self.data)
@@ -161,7 +166,7 @@ class MaskedArray:
 
     def detach(self) -> MaskedArray:
         """The same without derivatives."""
-        return MaskedArray(pointwise.stop_gradient(self.data), self.mask)
+        return of_parts(pointwise.stop_gradient(self.data), self.mask)
 
     def numpy(self) -> np.ma.MaskedArray[Any, Any]:
         """As a masked array of NumPy; only outside of transforms, and detached from any tape."""
@@ -171,8 +176,8 @@ class MaskedArray:
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise ConversionError(
             "a masked array as a bare array would lose its mask.\n"
-            "  Call NumPy's function or an operator on it (np.sin(x)), pb.masked.apply(f, x) for an elementwise f, "
-            "x.filled(value), or x.numpy() for np.ma."
+            "  Use its methods (x.sum()), operators, NumPy's functions (np.sin(x)), pb.masked.apply(f, x) for an "
+            "elementwise f, x.filled(value), or x.numpy() for np.ma; beside an np.ma array pb.masked.array(that)."
         )
 
     # NumPy's functions
@@ -194,14 +199,15 @@ class MaskedArray:
         if name is None or not args or not isinstance(args[0], MaskedArray):
             raise UnsupportedFunction(
                 f"np.{getattr(function, '__name__', function)} has no rule for masked arrays.\n"
-                f"  There are {', '.join(sorted(_METHODS.values()))}; for an elementwise function pb.masked.apply."
+                f"  There are {', '.join(sorted(_METHODS.values()))}; pb.masked.where, concat and stack; x @ y; for an "
+                "elementwise function pb.masked.apply."
             )
         return getattr(args[0], name)(*args[1:], **kwargs)
 
     # Shapes
 
     def _rearrange(self, function: Callable[..., Any], *args: Any) -> MaskedArray:
-        return MaskedArray(function(self.data, *args), function(self.mask, *args))
+        return of_parts(function(self.data, *args), function(self.mask, *args))
 
     def __getitem__(self, index: Any) -> MaskedArray:
         if isinstance(index, MaskedArray):
@@ -229,76 +235,98 @@ class MaskedArray:
 
     def astype(self, dtype: Any) -> MaskedArray:
         """The data converted to another dtype."""
-        return MaskedArray(reshaping.astype(self.harmless(), dtype), self.mask)
+        return of_parts(reshaping.astype(self.harmless(), dtype), self.mask)
 
     # Reductions
 
     def _reduce(self, function: Callable[..., Any], *args: Any) -> MaskedArray:
-        return MaskedArray(*function(self.harmless(), self.mask, *args))
+        return of_parts(*function(self.harmless(), self.mask, *args))
 
+    @explains_arguments("count")
     def count(self, axis: Any = None, keepdims: bool = False) -> Any:
         """How many entries are not masked, as a plain value."""
         return reductions.count(self.mask, axis, keepdims)
 
+    @explains_arguments("sum")
     def sum(self, axis: Any = None, keepdims: bool = False) -> MaskedArray:
         """The sum of what is not masked."""
         return self._reduce(reductions.sum, axis, keepdims)
 
+    @explains_arguments("prod")
     def prod(self, axis: Any = None, keepdims: bool = False) -> MaskedArray:
         """The product of what is not masked."""
         return self._reduce(reductions.prod, axis, keepdims)
 
+    @explains_arguments("mean")
     def mean(self, axis: Any = None, keepdims: bool = False) -> MaskedArray:
         """The mean of what is not masked."""
         return self._reduce(reductions.mean, axis, keepdims)
 
+    @explains_arguments("var")
     def var(self, axis: Any = None, ddof: float = 0, keepdims: bool = False) -> MaskedArray:
         """The variance of what is not masked; masked itself where not more than `ddof` entries are left."""
         return self._reduce(reductions.var, axis, keepdims, ddof)
 
+    @explains_arguments("std")
     def std(self, axis: Any = None, ddof: float = 0, keepdims: bool = False) -> MaskedArray:
         """The root of the variance."""
         return self._reduce(reductions.std, axis, keepdims, ddof)
 
+    @explains_arguments("max")
     def max(self, axis: Any = None, keepdims: bool = False) -> MaskedArray:
         """The greatest entry that is not masked; equal ones share its derivative."""
         return self._reduce(reductions.max, axis, keepdims)
 
+    @explains_arguments("min")
     def min(self, axis: Any = None, keepdims: bool = False) -> MaskedArray:
         """The least entry that is not masked; equal ones share its derivative."""
         return self._reduce(reductions.min, axis, keepdims)
 
+    @explains_arguments("all")
     def all(self, axis: Any = None, keepdims: bool = False) -> MaskedArray:
         """Whether all that is not masked is true."""
         return self._reduce(reductions.all, axis, keepdims)
 
+    @explains_arguments("any")
     def any(self, axis: Any = None, keepdims: bool = False) -> MaskedArray:
         """Whether something that is not masked is true."""
         return self._reduce(reductions.any, axis, keepdims)
 
+    @explains_arguments("argmax")
     def argmax(self, axis: Any = None) -> Any:
         """The place of the greatest entry that is not masked, as a plain value."""
         return reductions.argmax(self.harmless(), self.mask, axis)
 
+    @explains_arguments("argmin")
     def argmin(self, axis: Any = None) -> Any:
         """The place of the least entry that is not masked, as a plain value."""
         return reductions.argmin(self.harmless(), self.mask, axis)
 
+    @explains_arguments("cumsum")
     def cumsum(self, axis: Any = None) -> MaskedArray:
         """Sums up to each entry; masked ones are left out, and stay masked."""
         return self._reduce(reductions.cumsum, axis)
 
+    @explains_arguments("cumprod")
     def cumprod(self, axis: Any = None) -> MaskedArray:
         """Products up to each entry; masked ones are left out, and stay masked."""
         return self._reduce(reductions.cumprod, axis)
 
 
+def of_parts(data: Any, mask: Any) -> MaskedArray:
+    """The masked array of data and a mask that fit, whatever a transform puts in their place."""
+    made = MaskedArray.__new__(MaskedArray)
+    made.data, made.mask = data, mask
+    return made
+
+
 def _product(x: MaskedArray, y: MaskedArray) -> MaskedArray:
     out = matmul(x.filled(np.zeros((), x.dtype)), y.filled(np.zeros((), y.dtype)))
     left = [reshaping.astype(pointwise.logical_not(z.mask), np.float32) for z in (x, y)]
-    return MaskedArray(out, pointwise.equal(matmul(*left), 0.0))
+    return of_parts(out, pointwise.equal(matmul(*left), 0.0))
 
 
+@explains_arguments("masked.array")
 def array(data: Any, mask: Any = None) -> MaskedArray:
     """A masked array of data and a mask, which is true where an entry is left out and broadcasts to the data's shape;
     without a mask that of `data`, if it has one (a `MaskedArray`, or one of `np.ma`).
@@ -318,7 +346,7 @@ def array(data: Any, mask: Any = None) -> MaskedArray:
     own = move(as_value(own), device)
     mask = own if mask is None else pointwise.logical_or(own, move(_as_mask(mask), device))
     try:
-        return MaskedArray(data, reshaping.broadcast_to(mask, shape))
+        return of_parts(data, reshaping.broadcast_to(mask, shape))
     except ShapeError:
         raise ShapeError(
             f"masked.array: a mask of shape {spec_of(mask).shape} does not broadcast to the data's, {shape}."
@@ -328,7 +356,10 @@ def array(data: Any, mask: Any = None) -> MaskedArray:
 def _as_mask(mask: Any) -> Any:
     found = as_value(mask)
     if spec_of(found).dtype.kind != "b":
-        raise DtypeError(f"masked: a mask holds booleans, true where an entry is left out, got {spec_of(found)}.")
+        raise DtypeError(
+            f"masked: a mask holds booleans, true where an entry is left out, got {spec_of(found)}.\n"
+            "  Of numbers make one by a comparison (mask != 0)."
+        )
     return found
 
 
@@ -337,6 +368,7 @@ def as_masked(x: Any) -> MaskedArray:
     return x if isinstance(x, MaskedArray) else array(x)
 
 
+@explains_arguments("masked.apply")
 def apply(function: Callable[..., Any], *args: Any) -> Any:
     """An elementwise function of ours on masked and plain arrays: its results, masked where an argument is. What is
     masked reaches it as halves (whole numbers as ones).
@@ -361,7 +393,7 @@ def _elementwise(out: Any, mask: Any) -> MaskedArray:
             f"masked.apply: the function returned {spec_of(as_value(out))} for arguments of shape "
             f"{spec_of(mask).shape}; it must work elementwise."
         )
-    return MaskedArray(out, mask)
+    return of_parts(out, mask)
 
 
 #: The methods that are NumPy's functions of a masked array.
@@ -373,4 +405,13 @@ _METHODS = {
     )
 } | {np.max: "max", np.min: "min"}  # fmt: skip
 
-register_tree(MaskedArray, lambda x: ((x.data, x.mask), None, ("data", "mask")), lambda _, both: MaskedArray(*both))
+explain_missing_attributes(
+    MaskedArray,
+    "MaskedArray",
+    """
+    anom argsort backward clip compressed conj conjugate copy dot fill_value flatten get_data get_fill_value get_mask
+    imag item masked_fill median nonzero ptp real repeat requires_grad round sort squeeze swapaxes take to_tensor tolist
+    unsqueeze
+    """,
+)
+register_tree(MaskedArray, lambda x: ((x.data, x.mask), None, ("data", "mask")), lambda _, both: of_parts(*both))
