@@ -1,6 +1,7 @@
 """Solutions and their derivatives against closed forms, SciPy and differences, and where they meet other features."""
 
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -329,6 +330,16 @@ def test_snapshots_hold_the_memory():
     # five snapshots and the tape of one step of six stages, each of a few arrays of 16 kB
     assert small < large
     assert small < 60 * w.nbytes
+
+
+def test_all_states_are_held_once():
+    y, count = np.ones(1_000), 500
+    tracemalloc.start()
+    try:
+        pb.grad(lambda y: pb.ode.solve(lambda t, y: -y, y, (0.0, 1.0), max_steps=count).y.sum())(y)
+        assert tracemalloc.get_traced_memory()[1] < 1.5 * count * y.nbytes
+    finally:
+        tracemalloc.stop()
 
 
 def test_modules_tapes_checkpoints_and_optimizers():
