@@ -1,6 +1,7 @@
 """Solutions and their derivatives against closed forms, SciPy and differences, and where they meet other features."""
 
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -331,6 +332,16 @@ def test_snapshots_hold_the_memory():
     assert small < 60 * w.nbytes
 
 
+def test_all_states_are_held_once():
+    y, count = np.ones(1_000), 500
+    tracemalloc.start()
+    try:
+        pb.grad(lambda y: pb.ode.solve(lambda t, y: -y, y, (0.0, 1.0), max_steps=count).y.sum())(y)
+        assert tracemalloc.get_traced_memory()[1] < 1.5 * count * y.nbytes
+    finally:
+        tracemalloc.stop()
+
+
 def test_modules_tapes_checkpoints_and_optimizers():
     pb.random.seed(0)
     net = pb.nn.Sequential(pb.nn.Linear(2, 8), pb.nn.Tanh(), pb.nn.Linear(8, 2))
@@ -469,6 +480,39 @@ def test_states_at_the_edge():
     assert (empty.y.shape, empty.report.status) == ((0, 2), 0)
     with pytest.raises(pb.errors.DtypeError, match="unknowns are real"):
         pb.ode.solve(lambda t, y: 1j * y, np.ones(2), (0.0, 1.0))
+
+
+def test_functions_that_fill_one_array_or_write_to_their_state():
+    """As code for SciPy does that saves allocations; such a function cannot be traced."""
+    filled = np.zeros(2)
+
+    def fill(t, y):
+        filled[0], filled[1] = y[1], -y[0]
+        return filled
+
+    def overwrite(t, y, k):
+        y *= k
+        return np.array([float(y[1]), -float(y[0])])
+
+    wanted = [[1.0, 0.0], [np.cos(1.0), -np.sin(1.0)]]
+    for f, params in ((fill, ()), (overwrite, (np.ones(2),)), (overwrite, (np.array(1.0),))):
+        found = pb.ode.solve(f, np.array([1.0, 0.0]), (0.0, 1.0), *params, saveat=[0.0, 1.0], **TIGHT)
+        np.testing.assert_allclose(found.y, wanted, atol=1e-8)
+    k = np.full(2, 1.5)
+    found = pb.ode.solve(overwrite, np.array([1.0, 0.0]), (0.0, 1.0), k, **TIGHT).y
+    np.testing.assert_allclose(found, [np.cos(1.5), -np.sin(1.5)], atol=1e-8)
+    assert (k == 1.5).all()
+
+
+@pytest.mark.parametrize("policy", [*POLICIES[2:], pb.ode.InterpolatedAdjoint()], ids=repr)
+def test_compiled_gradients_of_a_parameter_more_precise_than_the_state(policy):
+    def end(y, k):
+        return pb.ode.solve(lambda t, y, k: -k * y, y, (0.0, 1.0), k, derivative=policy).y.sum()
+
+    y, k = np.ones(2, np.float32), np.array([2.0, 1.0])
+    found = pb.jit(pb.grad(end, (0, 1)))(y, k)
+    assert [x.dtype for x in found] == [np.float32, np.float64]
+    np.testing.assert_allclose(found, [np.exp(-k), -np.exp(-k)], rtol=2e-4)
 
 
 def test_saved_times_in_a_compiled_batch():

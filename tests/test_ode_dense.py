@@ -49,6 +49,12 @@ def test_dense_output_as_a_tree_in_batches_and_backward():
     assert np.allclose(found, np.sin(rates * [1.0, 3.0]), atol=1e-9)
     slopes = pb.vmap(pb.grad(lambda w: wave(w)(3.0)[0]))(rates)
     assert np.allclose(slopes, 3 * np.cos(3 * rates), rtol=1e-7)
+
+    def reach(c):
+        return pb.vmap(lambda w: wave(w, rtol=1e-4)(3.0)[0])(c * rates)
+
+    spread = [jacobian(reach)(1.0) for jacobian in (pb.jacfwd, pb.jacrev)]
+    assert np.allclose(spread, 3 * rates * np.cos(3 * rates), rtol=1e-2)
     outside = pb.jit(wave)(np.array(1.3))  # a compiled solve returns it
     assert np.isclose(outside(3.0)[0], np.sin(3.9), atol=1e-9)
     assert np.isclose(pb.vmap(outside)(np.array([3.0, 1.0]))[0][1], np.sin(1.3), atol=1e-9)

@@ -281,3 +281,14 @@ def test_mistakes_are_refused():
         lost = wrap(lambda y: pb.ode.solve(lambda t, y: -1.0, y, (0, 1), events=pb.ode.Event(lambda t, y: pb.log(y))).y)
         with pytest.raises(pb.errors.NonFiniteStateError, match="condition"), np.errstate(all="ignore"):
             lost(np.array(0.5) - 0.7)
+
+
+@pytest.mark.parametrize("span", [(0.0, 1.0), (1.0, 0.0), (1.0, 1.0)])
+def test_times_outside_or_out_of_order_are_refused_where_they_are_known_late(span):
+    """Before an event too, and in a span of no length: these were the end, and the start."""
+    half = pb.ode.Event(lambda t, y: t - 0.5)
+    late = pb.jit(lambda times: pb.ode.solve(lambda t, y: -y, 1.0, span, saveat=times, events=half))
+    for times in ([-0.5, 0.75], [0.25, 0.125, 0.25], [2.0, 2.0], [0.25, np.nan]):
+        with pytest.raises(pb.errors.ArgumentError, match="outside, or out of order"):
+            late(np.array(times))
+    assert late(np.array(span)).t[0] == span[0]

@@ -88,6 +88,16 @@ def test_iterations_that_diverge_reject_the_step(name):
     assert found.report.rejected > 5
 
 
+@pytest.mark.parametrize("name", [*STIFF, "BDF"])
+def test_a_step_whose_matrix_is_singular_is_rejected(name):
+    """1 + h k and h k are one number where h k > 2^53."""
+    f = lambda t, y: pb.stack([y[1] - y[0], y[0] - y[1]]) * 1e14  # noqa: E731
+    solve = pb.jit(lambda y: pb.ode.solve(f, y, (0.0, 1e3), method=getattr(pb.ode, name)(), rtol=1e-3))
+    found = solve(np.array([1.0, 0.0]))
+    assert np.allclose(found.y, 0.5, rtol=1e-6)
+    assert found.report.rejected > 0
+
+
 @pytest.mark.sweep
 def test_adjoint_along_the_solution_where_stages_lie_before_the_start():
     """y^-3/2 = 1 + 3/2 k t, which has no past; stages of Kvaerno5 lie beyond the ends of their steps."""

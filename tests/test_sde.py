@@ -224,3 +224,5 @@ def test_wrong_arguments_are_named():
         O.solve_sde(growth, spread, np.ones(2), (1.0, 0.0), steps=4, key=KEY)
     with pytest.raises(pb.errors.ArgumentError, match="depth"):
         O.BrownianTree(KEY, 0.0, 1.0, (), 99)
+    with pytest.raises(pb.errors.ShapeError, match="wanted one time"):
+        O.BrownianTree(KEY, 0.0, 1.0)(np.array([0.1, 0.2]))

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from ..arrays.spec import spec_of
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ShapeError
 from ..ops.axes import as_integer, as_shape
-from ..ops.dispatch import as_value
+from ..ops.dispatch import as_value, shape
 from ..ops.elementwise.pointwise import greater_equal, less, less_equal, logical_and, sqrt, stop_gradient, where
 from ..ops.placement import move
 from ..ops.random.keys import fold_in, key_on_device
@@ -93,6 +93,10 @@ class BrownianTree:
         return Noise(w, (right.integral - left.integral) / h - left.value - 0.5 * w)
 
     def _find(self, t: Any) -> _Point:
+        if shape(t):
+            raise ShapeError(
+                f"BrownianTree: t has shape {shape(t)}, wanted one time.\n  At many: pb.vmap(path)(times)."
+            )
         t, device = stop_gradient(t), spec_of(t).device
         key = key_on_device(self.key, device, "BrownianTree")
         first, length = (move(as_value(stop_gradient(x)), device) for x in (self.t0, self.t1 - self.t0))

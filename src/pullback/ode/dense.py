@@ -105,7 +105,7 @@ def _find_specs(*specs: Spec, call: Call) -> tuple[Spec, ...]:
 
 def _as_outcome(out: Any, xs: Sequence[Any]) -> Outcome:
     grid, states, counts, choices = xs[:_RECORD]
-    held = move(np.zeros((3, 0), np.int64), spec_of(grid).device)
+    held = move(np.zeros((*shape(grid)[:-1], 3, 0), np.int64), spec_of(grid).device)
     return Outcome(out[0], grid, states, out[1], counts, choices, held, None, None, None)
 
 

@@ -59,15 +59,23 @@ def integrate(problem: Problem, y0: Any, t0: Any, t1: Any, times: Any, *argument
     )
     status = end.status
     if problem.has_times:
-        is_missing = pointwise.logical_and(pointwise.less(end.saved, len_of(times)), pointwise.not_equal(t0, t1))
-        is_missing = pointwise.logical_and(is_missing, pointwise.equal(status, 0))
-        status = pointwise.where(is_missing, np.int64(Status.OUTSIDE), status)
+        is_over = pointwise.logical_or(pointwise.equal(status, 0), pointwise.equal(status, int(Status.STOPPED)))
+        is_refused = pointwise.logical_and(is_over, pointwise.logical_not(_are_in_order(times, t0, t1)))
+        status = pointwise.where(is_refused, np.int64(Status.OUTSIDE), status)
     counts, numbers = stack([end.steps, end.rejected, status]), stack([end.t, end.worst])
     if problem.events:
         return _join_events(problem, end, counts, numbers)
     rows = end.rows if problem.has_times else problem.method.state(end.y)
     none = problem.place(np.zeros(0, problem.dtype)), problem.place(np.zeros(0, np.int64))
     return Outcome(rows, end.grid, end.states, end.places, counts, end.choices, end.held, numbers, *none)
+
+
+def _are_in_order(times: Any, t0: Any, t1: Any) -> Any:
+    """Whether times go from t0 to t1; all are that time in a span of no length."""
+    every = concat([reshape(t0, (1,)), times, reshape(t1, (1,))])
+    gaps, ahead = every[1:] - every[:-1], pointwise.sign(t1 - t0)
+    is_still = pointwise.logical_or(pointwise.not_equal(t0, t1), reductions.all(pointwise.equal(gaps, 0)))
+    return pointwise.logical_and(reductions.all(pointwise.greater_equal(gaps * ahead, 0)), is_still)
 
 
 def _join_events(problem: Problem, end: Carry, counts: Any, numbers: Any) -> Outcome:

@@ -17,6 +17,7 @@ from ..ops.elementwise import pointwise
 from ..ops.index.indexing import getitem
 from ..ops.reduce import reductions
 from ..ops.shape.arrange import concat
+from ..ops.shape.reshaping import astype
 from ..transforms.forward import jvp
 from ..transforms.vectorize import vmap
 from .differentiable import Differentiable
@@ -52,7 +53,7 @@ class Parameters:
         return self.moving.place(self._split(vector))
 
     def _split(self, vector: Any) -> Any:
-        return () if self.layout is None else self.layout.to_tree(vector)
+        return () if self.layout is None else self.layout.to_tree(astype(vector, self.layout.dtype))
 
 
 def _push_one(call: Call, problem: Problem, dots: Sequence[Any], xs: Sequence[Any]) -> Any:

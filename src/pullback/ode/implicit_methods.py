@@ -14,6 +14,7 @@ from ..arrays.spec import spec_of
 from ..implicit.solve_functions import root
 from ..implicit.solvers.root_methods import Newton
 from ..ops.elementwise import pointwise
+from ..ops.linalg.determinants import slogdet
 from ..ops.linalg.linear_systems import inv
 from ..ops.placement import move
 from ..ops.reduce import reductions
@@ -105,11 +106,12 @@ class Esdirk(Method):
 
 
 def invert_stage(f: Slope, t: Any, y: Any, h: Any) -> Any:
-    """The inverse of 1 - h f_y, the Jacobian of y - h f(t, y)."""
+    """The inverse of 1 - h f_y, the Jacobian of y - h f(t, y); NaN, which rejects the step, if there is none."""
     spec = spec_of(y)
     one = move(np.eye(spec.shape[0], dtype=spec.dtype), spec.device)
     rows = vmap(lambda e: jvp(lambda y: f(t, y), (y,), (e,))[1])(one)
-    return inv(one - pointwise.stop_gradient(rows).T * h)
+    matrix = one - pointwise.stop_gradient(rows).T * h
+    return inv(pointwise.where(pointwise.equal(slogdet(matrix).sign, 0), np.nan, matrix))
 
 
 def iterate_stage(f: Slope, t: Any, base: Any, h: Any, inverse: Any, guess: Any) -> tuple[Any, Any]:

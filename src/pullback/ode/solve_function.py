@@ -30,6 +30,7 @@ from .crossings import find_met
 from .dense import make_dense
 from .events import Condition, Event, EventRecord, parse_events, slots_of
 from .explicit_methods import Tsit5
+from .loops import is_bare
 from .methods import Method, Tolerance
 from .policies import Call, DerivativePolicy, may_be_pulled
 from .problem import Outcome, Problem, integers_as_floats
@@ -264,8 +265,17 @@ def _hoist(function: Function, t: Any, y: Any, p: list[Any]) -> tuple[Function, 
     except Exception as error:  # whatever is wrong is raised when the function runs on arrays
         if parts_elements(error):
             raise
-        return function, p, False
+        return _with_own_arrays(function), p, False
     return lambda t, y, *arguments: run(program, (t, y, *arguments))[0], found, met_tensors
+
+
+def _with_own_arrays(function: Function) -> Function:
+    """A function that runs on arrays: it may write to them, and return the same one, filled anew, each time."""
+
+    def own(x: Any) -> Any:
+        return x.copy() if is_bare(x) else x
+
+    return lambda t, y, *p: own(function(own(t), own(y), *map(own, p)))
 
 
 def _make_report(problem: Problem, method: Method, done: Outcome) -> Report:

@@ -44,7 +44,16 @@ def _solve_bare(xp: Any, *xs: Any, call: Call) -> Any:
     done = _run(call, xs)
     if call.problem.strict:
         check_outcome(done.counts, done.numbers, call.problem.purpose)
-    return as_bare_results(tuple(done), "ode.solve")
+    return as_bare_results(tuple(done._replace(states=_freeze(done.states))), "ode.solve")
+
+
+def _freeze(states: Any) -> Any:
+    """States that the loop kept in an array of its own, as they are: a copy would double them, and touch rows for steps
+    that were never taken.
+    """
+    if type(states) is np.ndarray and states.base is None:
+        states.flags.writeable = False
+    return states
 
 
 def _stage_solve(*xs: Any, call: Call) -> Any:
