@@ -236,6 +236,8 @@ def test_an_op_without_an_equivalent_is_refused_by_name_and_line():
         pb.exchange.to_onnx(lambda x: pb.real(pb.linalg.eig(x)[0]), np.eye(2))
     with pytest.raises(ExportError, match="qr cannot be exported: to_stablehlo has no operation for the routine 'qr'"):
         pb.exchange.to_stablehlo(lambda x: pb.linalg.qr(x), np.eye(2, dtype=complex))
+    with pytest.raises(ExportError, match="for the routine 'eigh'"):
+        pb.exchange.to_stablehlo(pb.linalg.eigvalsh, np.eye(2, dtype=complex))
     with pytest.raises(ExportError, match="have an effect"):
         pb.exchange.to_onnx(lambda x: pb.debug.print("{}", x) or x, np.eye(2))
     own = pb.custom_op(lambda x: x + 1.0)
