@@ -122,6 +122,22 @@ def test_a_compiler_of_theirs_leaves_it_alone(torch):
         assert torch.allclose(x.grad, 4 * x * torch.cos(x * x))
 
 
+def test_what_records_operations_of_theirs_is_refused(torch):
+    """It would replay the results of the recorded call."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    f, x = wrap(lambda x: pb.sum(pb.sin(x))), torch.ones(3)
+    y = f(x.requires_grad_())
+    for mode in ("real", "fake"):
+        with pytest.raises(ArgumentError, match="records its own operations"):
+            make_fx(lambda x: f(x * 1), tracing_mode=mode)(x.detach())
+    with pytest.raises(ArgumentError, match="records its own operations"):
+        torch.func.linearize(f, x.detach())
+    with pytest.raises(ArgumentError, match="records its own operations"):
+        make_fx(lambda bar: torch.autograd.grad(y, x, bar)[0])(torch.ones(()))
+    assert torch.allclose(torch.autograd.grad(f(x), x)[0], torch.cos(x))
+
+
 def test_backward_twice_and_accumulation(torch):
     f = wrap(lambda x: pb.sum(x * x))
     x = torch.ones(3, requires_grad=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -23,6 +24,17 @@ def import_torch(what: str) -> Any:
 def is_transformed(tensor: Any) -> bool:
     """Whether a tensor is inside of a transform of PyTorch's, such as a batch of cotangents, and has no memory."""
     return bool(import_torch("interop.torch")._C._functorch.is_functorch_wrapped_tensor(tensor))
+
+
+def refuse_recording(what: str) -> None:
+    """Raise where PyTorch records its operations to run them later: it would take results of this call for constants."""
+    recorder = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    if recorder is not None and recorder.get_proxy_mode() is not None:
+        raise ArgumentError(
+            f"{what}: PyTorch records its own operations here (torch.export, make_fx, torch.func.linearize), and does "
+            "not see what this function computes.\n"
+            "  Call it outside of what is recorded; derivatives are those of torch.func.jvp and vjp."
+        )
 
 
 def is_fake(tensor: Any) -> bool:
