@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.errors import ArgumentError, DtypeError, IndexingError, PullbackError
+from pullback.errors import ArgumentError, ConversionError, DtypeError, IndexingError, PullbackError
 from pullback.interop.array_function import Recording
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
@@ -437,3 +437,18 @@ def test_threads(torch):
     for t in threads:
         t.join()
     assert not failed
+
+
+def test_ops_of_theirs_in_inference_mode_and_of_other_byte_orders(torch):
+    op, x = as_op(torch.sin), np.array([0.5, 2.0])
+    with torch.inference_mode():
+        assert np.allclose(pb.grad(lambda x: pb.sum(op(x)))(x), np.cos(x))
+    assert np.allclose(op(x.astype(">f8")), np.sin(x))
+
+
+def test_ops_of_theirs_that_decide_by_numbers_are_not_traced(torch):
+    for f in (lambda x: x * 2 if x.sum() > 0 else x * 3, lambda x: x[x > 0]):
+        op = as_op(f)
+        assert np.allclose(pb.grad(lambda x, op=op: pb.sum(op(x) ** 2))(np.ones(2)), (f(torch.ones(2)) ** 2) * 2)
+        with pytest.raises(ConversionError, match="decides by numbers"):
+            pb.jit(op)(np.ones(2))

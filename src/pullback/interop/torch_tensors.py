@@ -27,7 +27,7 @@ def is_transformed(tensor: Any) -> bool:
 
 
 def refuse_recording(what: str) -> None:
-    """Raise where PyTorch records its operations to run them later: it would take results of this call for constants."""
+    """Raise where PyTorch records its operations to run them later: results of this call would be constants there."""
     recorder = sys.modules.get("torch.fx.experimental.proxy_tensor")
     if recorder is not None and recorder.get_proxy_mode() is not None:
         raise ArgumentError(
@@ -78,13 +78,15 @@ def as_array(tensor: Any, what: str) -> Any:
 
 
 def as_tensor(array: Any, what: str) -> Any:
-    """A tensor in the memory of an array; of one that is read-only, to be read alone."""
+    """A tensor in the memory of an array, as far as PyTorch has such; of one that is read-only, to be read alone."""
     torch = import_torch(what)
     if not isinstance(array, np.ndarray):
         return torch.from_dlpack(array if hasattr(array, "__dlpack__") else np.asarray(array))
     if array.dtype.kind == "c":
         raise DtypeError(f"{what}: gradients of complex arrays have another convention in PyTorch, and are not passed.")
-    if min(array.strides, default=0) < 0 or any(s % array.itemsize for s in array.strides):
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    elif min(array.strides, default=0) < 0 or any(s % array.itemsize for s in array.strides):
         array = array.copy()
     if array.flags.writeable and array.dtype.name != "bfloat16":
         return torch.from_numpy(array)
