@@ -1,5 +1,7 @@
 """The bridge to PyTorch, run in a process of its own by tests/test_bridges.py: its threads and warnings stay there."""
 
+import copy
+import pickle
 import weakref
 
 import numpy as np
@@ -452,3 +454,11 @@ def test_ops_of_theirs_that_decide_by_numbers_are_not_traced(torch):
         assert np.allclose(pb.grad(lambda x, op=op: pb.sum(op(x) ** 2))(np.ones(2)), (f(torch.ones(2)) ** 2) * 2)
         with pytest.raises(ConversionError, match="decides by numbers"):
             pb.jit(op)(np.ones(2))
+
+
+def test_both_ways_are_pickled_as_the_call_that_made_them(torch):
+    x = np.array([0.5, 2.0])
+    found = pickle.loads(pickle.dumps([wrap(pb.sin, jit=False), as_op(torch.sin), as_op(torch.nn.Softplus(2.0))]))
+    assert np.allclose(found[0](torch.from_numpy(x)).numpy(), np.sin(x))
+    assert np.allclose(found[1](x), np.sin(x))
+    assert np.allclose(copy.deepcopy(found[2])(x), np.log1p(np.exp(2 * x)) / 2)
