@@ -291,6 +291,8 @@ def test_what_is_refused_is_named(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
     with pytest.raises(ExportError, match="dawsn"):
         pb.exchange.to_c_library(pb.special.dawsn, np.ones(3), path=tmp_path / "f")
+    with pytest.raises(ExportError, match="draws random numbers"):
+        pb.exchange.to_c_library(lambda x: x + pb.random.normal(), np.ones(3), path=tmp_path / "f")
     with pytest.raises(ArgumentError, match="no name in C"):
         pb.exchange.to_c_library(pb.sin, np.ones(3), path=tmp_path / "two-words")
     for name in ("sin", "malloc", "run0"):
