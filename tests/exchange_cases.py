@@ -158,7 +158,8 @@ def whole_programs():
 
 def _booleans(b, c):
     return (b & c, b | c, b ^ c, ~b, pb.sum(b), pb.any(b, axis=0), pb.all(b, axis=1), pb.cumsum(b), pb.sort(b, axis=0),
-            pb.where(b, 1.0, 2.0), pb.argmax(b, axis=0), b < c, pb.maximum(b, c), pb.matmul(b, c.T))  # fmt: skip
+            pb.abs(b), pb.where(b, 1.0, 2.0), pb.argmax(b, axis=0), b < c, pb.maximum(b, c),
+            pb.matmul(b, c.T))  # fmt: skip
 
 
 def _empty(x):
@@ -211,6 +212,7 @@ def corner_programs():
     x = np.random.default_rng(8).normal(size=(3, 4))
     held = x[::-1].copy()
     small = np.arange(1, 8, dtype=np.int8)[None]
+    spd = np.array([[4, 1, 0], [1, 3, 1], [0, 1, 2]])
     unordered = np.array([[3.0, np.nan, 1.0, np.nan, -np.inf], [np.inf, 0.0, -0.0, 2.0, 1.0]])
     return [
         ("an output that is an input, and twice", lambda x: (x, x, x + 1, x + 1), (x,)),
@@ -250,6 +252,7 @@ def corner_programs():
         ("systems", _systems, (np.random.default_rng(9).normal(size=(4, 4)), x.T)),
         ("spectra", lambda b: _spectra(b[:, :3], b), (x,)),
         ("a matrix exponential", lambda a: pb.linalg.expm(pb.stack([3 * a, 0.1 * a])), (x[:, :3],)),
+        *((f"factors of {t}", _factors, (spd.astype(t), x[:, 0].astype(t))) for t in ("int32", "float16")),
         ("singular matrices", _singular, (np.array([[0.0, 0, 1], [0, 0, 2], [0, 0, 3]]),)),
         ("matrices of no elements", lambda x: (pb.linalg.det(x), pb.linalg.inv(x)), (np.zeros((0, 0)),)),
         ("convolutions", _convolutions, (x[0].astype(np.float32), np.arange(3, dtype=np.float32))),
@@ -278,6 +281,16 @@ def _ends(dtype):
     a = np.array([ends.min, ends.min, ends.min, ends.min + 1, ends.max, ends.max, ends.min, 0], dtype)
     yield a, np.array([-1, 3, -3, 7, 7, -7, 0, -1], dtype)
     yield a, np.full(8, 3, dtype)
+
+
+def _powers(x, y):
+    return x**y, x**0, x**1, x**7, y ** np.array([2]), pb.power(x[0], y)
+
+
+def _factors(a, b):
+    """Of matrices in a dtype that is computed in another one."""
+    n = pb.linalg
+    return n.solve(a, b), n.inv(a), n.slogdet(a), n.lu(a), n.pinv(a), n.eigvalsh(a), n.cholesky(a), n.expm(a)
 
 
 def _systems(a, b):
@@ -395,7 +408,8 @@ def corners_of_words():
     fine = np.concatenate([np.linspace(-1, 1, 41), [1e-300, 1e-9, 0.999999, 3.0, 19.0, 21.0, 709.9, 1e9, -np.inf]])
     words = (pb.log1p, pb.expm1, pb.cbrt, pb.trunc, pb.signbit, pb.isfinite, pb.log2, pb.exp2)
     curves = (pb.asin, pb.acos, pb.atan, pb.sinh, pb.cosh, pb.asinh, pb.acosh, pb.atanh, pb.tan, pb.tanh, pb.sigmoid)
-    pairs = (pb.hypot, pb.atan2, pb.logaddexp, pb.copysign, pb.fmax, pb.fmin, pb.heaviside, pb.remainder, pb.power)
+    pairs = (pb.hypot, pb.atan2, pb.logaddexp, pb.copysign, pb.fmax, pb.fmin, pb.heaviside, pb.remainder, pb.power,
+             pb.floor_divide)  # fmt: skip
     edges = np.array(
         [0.0, -0.0, 1e-300, 0.25, 0.4999999, 0.5, 0.7, 1.0 - 1e-12, 1.0, 40.0, -1.0, np.inf, -np.inf, np.nan]
     )
@@ -419,6 +433,7 @@ def corners_of_words():
         ("division of integers", _divisions, (signed, by)),
         *((f"division of ends of {t}", _divisions, pair) for t in ("int8", "int32", "int64") for pair in _ends(t)),
         ("running sums of unsigned integers", lambda x: (pb.cumsum(x), pb.max(x)), (np.array([3, 250, 9], np.uint8),)),
+        *((f"powers of {t}", _powers, (counts.astype(t) - 1, 9 * counts.astype(t))) for t in ("int8", "uint64")),
         ("division of small integers", _divisions, (abs(signed).astype(np.uint8), by.astype(np.uint8))),
     ]
 

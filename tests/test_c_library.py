@@ -291,6 +291,8 @@ def test_what_is_refused_is_named(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
     with pytest.raises(ExportError, match="dawsn"):
         pb.exchange.to_c_library(pb.special.dawsn, np.ones(3), path=tmp_path / "f")
+    with pytest.raises(ExportError, match="draws random numbers"):
+        pb.exchange.to_c_library(lambda x: x + pb.random.normal(), np.ones(3), path=tmp_path / "f")
     with pytest.raises(ArgumentError, match="no name in C"):
         pb.exchange.to_c_library(pb.sin, np.ones(3), path=tmp_path / "two-words")
     for name in ("sin", "malloc", "run0"):
@@ -365,14 +367,16 @@ def test_running_sums_and_products_are_loops(tmp_path):
 
 
 def test_names_of_arguments_that_mean_something_in_c(tmp_path):
-    def f(typename, decltype, linux, int8_t, INT8_MAX, NULL):
-        return typename + decltype + linux + int8_t + INT8_MAX + NULL
+    def f(typename, decltype, linux, int8_t, INT8_MAX, NULL, NAN):
+        return typename + decltype + linux + int8_t + INT8_MAX + NULL + NAN
 
-    made = pb.exchange.to_c_library(f, *[1.0] * 6, path=tmp_path / "f", shared=False)
+    made = pb.exchange.to_c_library(f, *[1.0] * 7, path=tmp_path / "f", shared=False)
     assert [a.name for a in made.functions[0].arguments[:2]] == ["typename_", "decltype_"]
     for compiler, ending in ((CC, "c"), (shutil.which("c++"), "cpp")):
         if compiler is not None:
-            (source := tmp_path / f"g.{ending}").write_text('#include <stdio.h>\n#include "f.h"\n#include "f.h"\n')
+            (source := tmp_path / f"g.{ending}").write_text(
+                '#include <math.h>\n#include <stdio.h>\n#include "f.h"\n#include "f.h"\n'
+            )
             strict = ["-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only"]
             subprocess.run([compiler, *strict, source], check=True)
     for name in ("main", "linux", "typename"):

@@ -236,8 +236,14 @@ def test_an_op_without_an_equivalent_is_refused_by_name_and_line():
         pb.exchange.to_onnx(lambda x: pb.real(pb.linalg.eig(x)[0]), np.eye(2))
     with pytest.raises(ExportError, match="qr cannot be exported: to_stablehlo has no operation for the routine 'qr'"):
         pb.exchange.to_stablehlo(lambda x: pb.linalg.qr(x), np.eye(2, dtype=complex))
+    with pytest.raises(ExportError, match="for the routine 'eigh'"):
+        pb.exchange.to_stablehlo(pb.linalg.eigvalsh, np.eye(2, dtype=complex))
     with pytest.raises(ExportError, match="have an effect"):
         pb.exchange.to_onnx(lambda x: pb.debug.print("{}", x) or x, np.eye(2))
+    for draws in (lambda x: x + pb.random.normal(size=2), lambda x: x * np.random.rand(2), pb.nn.Dropout(0.5)):
+        for export in FORMATS.values():
+            with pytest.raises(ExportError, match="draws random numbers"):
+                export(draws, np.ones(2))
     own = pb.custom_op(lambda x: x + 1.0)
     own.def_spec(lambda x: x)
     with pytest.raises(ExportError, match="its value is not made of other ops") as caught:

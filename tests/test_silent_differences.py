@@ -640,3 +640,37 @@ def test_gradient_at_nan_was_zero(name):
 def test_gradient_of_betainc_at_nan_was_zero():
     assert np.isnan(pb.grad(lambda a: pb.special.betainc(a, 2.0, 0.5))(np.nan))
     assert np.isnan(pb.grad(lambda b: pb.special.betainc(2.0, b, 1.0))(np.nan))
+
+
+ROWS, MASK = np.array([0, 2, 1, 0, 0]), np.array([True, False, True])
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, pb.jit], ids=["eager", "compiled"])
+@pytest.mark.parametrize(
+    "index",
+    [
+        (slice(None), ROWS, ..., ROWS),
+        (None, 0, ..., ROWS, 0),
+        (slice(None), MASK, ..., [0, 1]),
+        (slice(1, 3), [[1], [2]], ..., None, 0),
+        (None, ROWS, None, ..., None, ROWS, slice(2)),
+    ],
+    ids=str,
+)
+def test_ellipsis_that_stands_for_no_axis_did_not_separate_indices(index, transform):
+    x = np.random.default_rng(0).normal(size=(5, 3, 5))
+
+    def write(x, values):
+        y = x * 1.0
+        y[index] = values
+        return y
+
+    wanted = x[index]
+    assert np.array_equal(np.asarray(transform(lambda x: x[index])(pb.tensor(x))), wanted)
+    assert np.array_equal(pb.vmap(lambda x: x[index])(x[None]), wanted[None])
+    for values in (7.0, wanted[0] - 1, wanted[None] * 2):
+        assert np.array_equal(np.asarray(transform(write)(pb.tensor(x), values)), write(x, values))
+    added = x.copy()
+    np.add.at(added, index, wanted)
+    assert np.allclose(pb.add_at(x, index, wanted), added)
+    assert np.allclose(pb.grad(lambda x: pb.sum(x[index] * wanted))(x), added - x)

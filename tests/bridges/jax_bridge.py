@@ -1,5 +1,7 @@
 """The bridge to JAX, run in a process of its own by tests/test_bridges.py: its threads and settings stay there."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -155,3 +157,19 @@ def test_results_share_memory_and_are_read_only(jax):
     t = pb.tensor(np.ones(3), requires_grad=True)
     pb.sum(as_op(jax.numpy.exp)(t) ** 2).backward()
     assert np.allclose(t.grad.numpy(), 2 * np.exp(2))
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_ops_of_theirs_on_the_other_byte_order(jax, jit):
+    x = np.array([0.5, 2.0], np.float32)
+    assert np.allclose(as_op(jax.numpy.sin, jit=jit)(x.astype(">f4")), np.sin(x))
+
+
+def squares(x):
+    return x * x
+
+
+def test_both_ways_are_pickled_as_the_call_that_made_them(jax):
+    x = np.array([0.5, 2.0])
+    for f in pickle.loads(pickle.dumps([wrap(squares), as_op(squares)])):
+        assert np.allclose(f(x), x**2)

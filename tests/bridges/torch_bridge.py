@@ -1,12 +1,14 @@
 """The bridge to PyTorch, run in a process of its own by tests/test_bridges.py: its threads and warnings stay there."""
 
+import copy
+import pickle
 import weakref
 
 import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.errors import ArgumentError, DtypeError, IndexingError, PullbackError
+from pullback.errors import ArgumentError, ConversionError, DtypeError, IndexingError, PullbackError
 from pullback.interop.array_function import Recording
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
@@ -120,6 +122,22 @@ def test_a_compiler_of_theirs_leaves_it_alone(torch):
         x = torch.full((size,), 0.5, requires_grad=True)
         g(x).backward()
         assert torch.allclose(x.grad, 4 * x * torch.cos(x * x))
+
+
+def test_what_records_operations_of_theirs_is_refused(torch):
+    """It would replay the results of the recorded call."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    f, x = wrap(lambda x: pb.sum(pb.sin(x))), torch.ones(3)
+    y = f(x.requires_grad_())
+    for mode in ("real", "fake"):
+        with pytest.raises(ArgumentError, match="records its own operations"):
+            make_fx(lambda x: f(x * 1), tracing_mode=mode)(x.detach())
+    with pytest.raises(ArgumentError, match="records its own operations"):
+        torch.func.linearize(f, x.detach())
+    with pytest.raises(ArgumentError, match="records its own operations"):
+        make_fx(lambda bar: torch.autograd.grad(y, x, bar)[0])(torch.ones(()))
+    assert torch.allclose(torch.autograd.grad(f(x), x)[0], torch.cos(x))
 
 
 def test_backward_twice_and_accumulation(torch):
@@ -432,3 +450,26 @@ def test_threads(torch):
     for t in threads:
         t.join()
     assert not failed
+
+
+def test_ops_of_theirs_in_inference_mode_and_of_other_byte_orders(torch):
+    op, x = as_op(torch.sin), np.array([0.5, 2.0])
+    with torch.inference_mode():
+        assert np.allclose(pb.grad(lambda x: pb.sum(op(x)))(x), np.cos(x))
+    assert np.allclose(op(x.astype(">f8")), np.sin(x))
+
+
+def test_ops_of_theirs_that_decide_by_numbers_are_not_traced(torch):
+    for f in (lambda x: x * 2 if x.sum() > 0 else x * 3, lambda x: x[x > 0]):
+        op = as_op(f)
+        assert np.allclose(pb.grad(lambda x, op=op: pb.sum(op(x) ** 2))(np.ones(2)), (f(torch.ones(2)) ** 2) * 2)
+        with pytest.raises(ConversionError, match="decides by numbers"):
+            pb.jit(op)(np.ones(2))
+
+
+def test_both_ways_are_pickled_as_the_call_that_made_them(torch):
+    x = np.array([0.5, 2.0])
+    found = pickle.loads(pickle.dumps([wrap(pb.sin, jit=False), as_op(torch.sin), as_op(torch.nn.Softplus(2.0))]))
+    assert np.allclose(found[0](torch.from_numpy(x)).numpy(), np.sin(x))
+    assert np.allclose(found[1](x), np.sin(x))
+    assert np.allclose(copy.deepcopy(found[2])(x), np.log1p(np.exp(2 * x)) / 2)

@@ -21,7 +21,7 @@ double dynamic_cast else enum explicit export extern false float for friend goto
 new noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires restrict
 return short signed sizeof static static_assert static_cast struct switch template this thread_local throw true try
 typedef typeid typename typeof typeof_unqual union unsigned using virtual void volatile wchar_t while xor xor_eq
-EOF I NULL assert complex errno imaginary linux unix
+EOF HUGE_VAL I INFINITY M_E M_PI NAN NULL assert complex errno imaginary linux stderr stdin stdout unix
 """
 #: Types and macros of stdint.h, which the header includes.
 _STDINT = re.compile(r"u?int\w*_t|U?INT\w*_(MAX|MIN|C|WIDTH)|(SIZE|PTRDIFF|SIG_ATOMIC|WCHAR|WINT)_(MAX|MIN|WIDTH)")

@@ -33,6 +33,7 @@ from ..saving.atomic_write import write_atomically
 from ..transforms.reverse import value_and_grad
 from ..transforms.stage import stage
 from .c_header import CFunction, is_identifier, name_arguments, render_header
+from .export import refuse_draws
 from .matrix_expansions import expand_matrix
 from .window_expansions import expand_running
 
@@ -98,7 +99,8 @@ def to_c_library(
         raise ArgumentError('to_c_library: llvmlite is not installed.\n  Install it: pip install "pullback[jit]".')
     linker = _find_linker() if shared else None
     processor = find_processor(cpu)
-    functions, programs = _describe(f, examples, name, gradient, processor)
+    with refuse_draws("to_c_library", f):
+        functions, programs = _describe(f, examples, name, gradient, processor)
     code = compile_to_object(programs, processor)
     about = f"{name}, compiled by pullback {sys.modules['pullback'].__version__} for {processor.name}."
     header, compiled = target.with_name(f"{name}.h"), target.with_name(f"{name}.o")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..arrays.files import name_of_path
 from ..arrays.tensor import Tensor
 from ..errors import ArgumentError, ExportError
+from ..ops.replay.reach import Reach
+from ..ops.replay.streams import Streams
 from ..program.ir import Program
 from ..program.passes import drop_unused, fold_constants, merge_equal
 from ..saving.atomic_write import write_atomically
@@ -43,6 +46,20 @@ def as_program(what: str, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
         return stage(f)(*args, **kwargs)
 
 
+@contextmanager
+def refuse_draws(what: str, f: Any) -> Iterator[None]:
+    """Raise if a function draws random numbers while it is staged, which would be constants of what is exported."""
+    streams = Streams(() if isinstance(f, Program) else Reach((f,)).generators, ())
+    with streams.record():
+        yield
+    if streams.were_used:
+        raise ExportError(
+            f"{what}: the function draws random numbers, which would be the same at each run of what is exported.\n"
+            "  Pass a key in: f(x, key) with pb.random.normal(..., key=key). A network with dropout: net.eval().",
+            why="it draws random numbers",
+        )
+
+
 def simplify_for_export(program: Program) -> Program:
     """The program without what is computed twice, never used, or known."""
     for run in (fold_constants, merge_equal, drop_unused):
@@ -69,7 +86,8 @@ def to_onnx(
     >>> model[:2], b"Tanh" in model
     (b'\\x08\\x08', True)
     """
-    program = simplify_for_export(as_program("to_onnx", f, args, kwargs))
+    with refuse_draws("to_onnx", f):
+        program = simplify_for_export(as_program("to_onnx", f, args, kwargs))
     taken = _names("x", input_names, len(program.inputs), "input_names")
     returned = _names("y", output_names, len(program.outputs), "output_names")
     if shared := sorted({*taken} & {*returned}):
@@ -129,7 +147,8 @@ def to_stablehlo(f: Program | Callable[..., Any], *args: Any, path: Any = None, 
     }
     <BLANKLINE>
     """
-    program = simplify_for_export(as_program("to_stablehlo", f, args, kwargs))
+    with refuse_draws("to_stablehlo", f):
+        program = simplify_for_export(as_program("to_stablehlo", f, args, kwargs))
     writer = StableHloWriter()
     inputs = [Ref(f"%x{i}", s.spec.shape, s.spec.dtype) for i, s in enumerate(program.inputs)]
     outputs = ProgramWriter(writer).write(program, inputs)

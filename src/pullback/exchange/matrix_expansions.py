@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.spec import Spec, spec_of
+from ..arrays.spec import Spec, make_spec, spec_of
+from ..compile.vocabulary import value_dtype
 from ..ops.contract.matrix_products import matmul
 from ..ops.elementwise import pointwise as p
 from ..ops.elementwise.pointwise import where
@@ -43,10 +44,20 @@ def expand_matrix(
     """A routine on stacks of matrices, by the name in the form of an op, as a function of its arguments; `specs` are
     those of the results. None if it is not written here. With `checks` what LAPACK would raise for is an error.
     """
-    if routine not in _ROUTINES or (routine in _REAL and specs[0].dtype.kind == "c"):
+    if routine not in _ROUTINES or (routine in _REAL and any(s.dtype.kind == "c" for s in specs)):
         return None
-    function = partial(_ROUTINES[routine], specs=specs, static=static)
+    function = partial(_call_in_values, _ROUTINES[routine], specs, static)
     return partial(_call_checked, function) if checks and routine in _FAILING else function
+
+
+def _call_in_values(routine: Callable[..., Any], specs: Sequence[Spec], static: Static, *xs: Any) -> Any:
+    """A routine in the dtype that its results have while they are computed, whatever the arguments are of."""
+    made = [make_spec(s.shape, value_dtype(s.dtype)) for s in specs]
+    dtype = next(s.dtype for s in made if s.inexact)
+    found = routine(*(astype(x, dtype) for x in xs), specs=made, static=static)
+    if not isinstance(found, tuple):
+        return astype(found, specs[0].dtype)
+    return tuple(astype(y, s.dtype) for y, s in zip(found, specs, strict=True))
 
 
 def _call_checked(function: Callable[..., Any], *xs: Any) -> Any:
@@ -158,7 +169,6 @@ def _expand_exponential(x: Any, specs: Sequence[Spec], static: Static) -> Any:
     dtype, n = specs[0].dtype, specs[0].shape[-1]
     if not n:
         return x
-    x = astype(x, dtype)
     size = largest(total_of(p.abs(x), axis=-2), axis=-1)
     most = 120.0 if spec_of(size).dtype.itemsize == 4 else 1000.0  # so that 2^k is finite
     halvings = p.minimum(p.maximum(ceil(log2(size / _PADE_BOUND)), 0.0), most)

@@ -96,6 +96,8 @@ class OnnxWriter(GraphWriter):
             word = _BOOL_BITS[word]
         elif dtype.kind == "b" and word == "bitwise_invert":
             word = "logical_not"
+        elif dtype.kind == "b" and word == "abs":
+            return xs[0]
         shape = np.broadcast_shapes(*(x.shape for x in xs))
         return self.node(_OPERATORS[word], xs, shape, dtype)
 
@@ -255,8 +257,8 @@ class OnnxWriter(GraphWriter):
         return self.transpose(stacked, tuple(order.index(i) for i in range(x.ndim)))
 
     def has_routine(self, routine: str, dtype: np.dtype[Any]) -> bool:
-        # runtimes have no Det in double precision
-        return routine == "determinant" and dtype.itemsize < 8
+        # runtimes have Det in single precision alone
+        return routine == "determinant" and dtype == np.float32
 
     def matrix(self, routine: str, xs: Sequence[Ref], static: dict[str, Any], made: Sequence[Any]) -> list[Ref]:
         return [self.node("Det", xs, made[0].shape, xs[0].dtype)]

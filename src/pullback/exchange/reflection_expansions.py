@@ -11,7 +11,6 @@ from ..arrays.spec import Spec, spec_of
 from ..ops.contract.matrix_products import matmul
 from ..ops.elementwise import pointwise as p
 from ..ops.elementwise.pointwise import where
-from ..ops.functions import astype
 from ..ops.reduce.reductions import max as largest
 from ..ops.reduce.reductions import sum as total_of
 from ..ops.shape.arrange import triu
@@ -59,7 +58,7 @@ def expand_qr(x: Any, specs: Sequence[Spec], static: Static) -> tuple[Any, Any]:
         v, w = as_column(v), as_row(v * weight)
         return (q - matmul(matmul(q, v), w), r - matmul(v, matmul(w, r))), ()
 
-    start = np.broadcast_to(np.eye(m, dtype=dtype), (*stack, m, m)).copy(), astype(x, dtype)
+    start = np.broadcast_to(np.eye(m, dtype=dtype), (*stack, m, m)).copy(), x
     q, r = scan(step, start, np.arange(n))[0]
     k = specs[0].shape[-1]
     return q[..., :k], triu(r[..., :k, :])

@@ -133,8 +133,7 @@ def expand_eigh(x: Any, specs: Sequence[Spec], static: Static) -> tuple[Any, Any
     dtype = specs[1].dtype
     if not math.prod(spec_of(x).shape):
         return zeros(specs[0]), zeros(specs[1])
-    a = astype(x, dtype)
-    a = (a + swapaxes(a, -1, -2)) * 0.5
+    a = (x + swapaxes(x, -1, -2)) * 0.5
     scale = _scale_of(a)
     w, v = _diagonalize(a / scale, dtype)
     order = _sort_places(w)
@@ -177,7 +176,6 @@ def expand_svd(x: Any, specs: Sequence[Spec], static: Static) -> tuple[Any, Any,
         u, s_found, vh = expand_svd(swapaxes(x, -1, -2), [_flip(right), s, _flip(left)], static)
         return swapaxes(vh, -1, -2), s_found, swapaxes(u, -1, -2)
     dtype = specs[0].dtype
-    x = astype(x, dtype)
     scale = _scale_of(x)
     moved, v = _orthogonalize(x / scale, dtype)
     s = p.sqrt(total_of(moved * moved, axis=-2))
@@ -207,7 +205,7 @@ def _svd_of(x: Any) -> tuple[Any, Any, Any]:
 def expand_pinv(x: Any, rtol: Any, specs: Sequence[Spec], static: Static) -> Any:
     if not math.prod(spec_of(x).shape):
         return zeros(specs[0])
-    u, s, vh = _svd_of(astype(x, specs[0].dtype))
+    u, s, vh = _svd_of(x)
     kept = p.greater(s, expand_dims(rtol * largest(s, axis=-1), -1))
     inverse = where(kept, 1 / where(kept, s, 1), 0)
     return matmul(swapaxes(vh, -1, -2), expand_dims(inverse, -1) * swapaxes(u, -1, -2))
@@ -219,7 +217,6 @@ def expand_lift(x: Any, specs: Sequence[Spec], static: Static) -> Any:
     if not math.prod(spec_of(x).shape):
         return zeros(specs[0])
     r = (specs[0].shape[-1] - n) // 2
-    x = astype(x, specs[0].dtype)
     u, s, vh = _svd_of(x)
     v, top = swapaxes(vh, -1, -2), s[..., :1]
     weak = p.less_equal(s, float(np.finfo(specs[0].dtype).eps ** 0.5) * top)

@@ -74,6 +74,8 @@ class GraphWords:
             name = _ROUNDINGS.get(word, word)
             if name == "fmod" and self.dtype.kind != "f":
                 given[1] = safe_divisor(self, given[1])
+            if name == "power" and self.dtype.kind in "iu":
+                return _power_of_integers(self, *given)
             if name in self.writer.words:
                 return self.writer.word(name, self.dtype, *given)
             if name in COMPOSITIONS:
@@ -126,8 +128,10 @@ class GraphWords:
         return self.logical_or(self.less(x, self.constant(0)), minus_zero)
 
     def copysign(self, x: Ref, y: Ref) -> Ref:
-        size = self.abs(x)
-        return self.select(self.signbit(y), self.negative(size), size) if self.dtype.kind == "f" else self.coerce(x)
+        if self.dtype.kind != "f":
+            return self.coerce(x)
+        # a product, since runtimes lose the sign of a zero that they choose
+        return self.multiply(self.abs(x), self.select(self.signbit(y), self.constant(-1), self.constant(1)))
 
 
 def _identity(k: GraphWords, x: Ref) -> Ref:
@@ -180,11 +184,15 @@ def _remainder(k: GraphWords, x: Ref, y: Ref) -> Ref:
 
 
 def _floor_divide(k: GraphWords, x: Ref, y: Ref) -> Ref:
-    """(x - remainder) / y, which is an integer but for rounding; by zero it is the quotient."""
+    """(x - rest) / y, which is an integer but for rounding, less one where the signs of the rest and of y differ; by
+    zero it is the quotient.
+    """
     if k.dtype.kind != "f":
         return _floor_divide_integers(k, x, y)
-    exact = k.divide(k.subtract(x, k.remainder(x, y)), y)
-    return k.select(k.equal(y, k.constant(0)), k.divide(x, y), k.rint(exact))
+    rest = k.fmod(x, y)
+    found = k.rint(k.divide(k.subtract(x, rest), y))
+    found = k.select(differ_in_sign(k, rest, y), k.subtract(found, k.constant(1)), found)
+    return k.select(k.equal(y, k.constant(0)), k.divide(x, y), found)
 
 
 def _floor_divide_integers(k: GraphWords, x: Ref, y: Ref) -> Ref:
@@ -206,6 +214,24 @@ def _floor_divide_integers(k: GraphWords, x: Ref, y: Ref) -> Ref:
 def differ_in_sign(k: GraphWords, rest: Ref, y: Ref) -> Ref:
     zero = k.constant(0)
     return k.logical_and(k.not_equal(rest, zero), k.not_equal(k.less(rest, zero), k.less(y, zero)))
+
+
+def _power_of_integers(k: GraphWords, x: Ref, y: Ref) -> Ref:
+    """By squares, which wrap as NumPy's do: other systems go by floating numbers, or have no such power."""
+    w, one, shape = k.writer, k.constant(1), np.broadcast_shapes(x.shape, y.shape)
+    if y.known is not None and y.known.size == 1:
+        found, exponent = one, max(int(y.known.item()), 0)
+        while exponent:
+            found = (x if found is one else k.multiply(found, x)) if exponent % 2 else found
+            exponent //= 2
+            x = k.multiply(x, x) if exponent else x
+        return w.expand(found, shape)
+
+    def step(_: Ref, found: Ref, base: Ref, rest: Ref) -> tuple[list[Ref], list[Ref]]:
+        factor = k.select(k.equal(k.bitwise_and(rest, one), one), base, one)
+        return [k.multiply(found, factor), k.multiply(base, base), k.bitwise_right_shift(rest, one)], []
+
+    return w.iterate(8 * k.dtype.itemsize, [w.expand(v, shape) for v in (one, x, y)], step, [])[0][0]
 
 
 def _log1p(k: GraphWords, x: Ref) -> Ref:

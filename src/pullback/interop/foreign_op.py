@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..arrays.picklable import MakerCall, attach_maker, call_maker
 from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.trees import flatten, unflatten
 from ..errors import ArgumentError
@@ -108,6 +109,11 @@ class TreeOp:
         #: What a number of Python is in the other library.
         self.number = number
         self.known: dict[Any, ForeignOp] = {}
+        self.maker_call: MakerCall | None = None
+
+    def __reduce__(self) -> Any:
+        assert self.maker_call is not None
+        return call_maker, tuple(self.maker_call)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, structure = flatten((args, kwargs))
@@ -124,3 +130,9 @@ class TreeOp:
         op = self.known[structure]
         found = op.call(xs)
         return unflatten(op.function.structure, found)
+
+
+@attach_maker.register(TreeOp)
+def _remember_maker(made: TreeOp, maker_call: MakerCall) -> TreeOp:
+    made.maker_call = maker_call
+    return made

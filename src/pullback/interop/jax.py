@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.argument_checks import check_functions
+from ..arrays.picklable import picklable
 from .array_function import TreeFunction
 from .foreign_op import TreeOp
 from .jax_arrays import import_jax, narrow_number
@@ -18,6 +19,7 @@ from .jax_function import make_jax_function
 __all__ = ["as_op", "wrap"]
 
 
+@picklable
 def wrap(f: Callable[..., Any], *, jit: bool = True) -> Callable[..., Any]:
     """A function of ours as a function of JAX's arrays, in trees, which returns such arrays: a `jax.custom_vjp` around
     a call back to the host. `jax.grad`, to any order, `jax.vmap` and `jax.jit` go through it; forward mode does not.
@@ -42,6 +44,7 @@ def wrap(f: Callable[..., Any], *, jit: bool = True) -> Callable[..., Any]:
     return functools.update_wrapper(call, f) if hasattr(f, "__name__") else call
 
 
+@picklable
 def as_op(f: Callable[..., Any], *, pure: bool = False, jit: bool = True) -> Callable[..., Any]:
     """A function of JAX's arrays, in trees, as an op of ours: of arrays or tensors of ours, with derivatives of every
     order by `jax.vjp` and `jax.jvp`, batches by `jax.vmap`, and a place in compiled programs, which call back for it.

@@ -44,6 +44,11 @@ def spec_of_array(x: Any) -> Spec:
     return make_spec(tuple(x.shape), np.dtype(x.dtype))
 
 
+def as_jax_array(x: Any) -> Any:
+    """An array of NumPy as one of JAX, which has the machine's own order of bytes alone; in its memory where it can."""
+    return import_jax("interop.jax").numpy.asarray(x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("=")))
+
+
 def as_frozen_array(x: Any) -> Any:
     """An array of JAX, which never changes, as one of NumPy in its memory."""
     found = np.asarray(x)

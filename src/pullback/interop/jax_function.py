@@ -11,7 +11,7 @@ from ..arrays.spec import Spec
 from ..arrays.trees import flatten, unflatten
 from ..errors import ArgumentError, DeviceError
 from .foreign_op import ForeignFunction
-from .jax_arrays import as_frozen_array, import_jax, refuse_dtypes, spec_of_array
+from .jax_arrays import as_frozen_array, as_jax_array, import_jax, refuse_dtypes, spec_of_array
 
 _WHAT = "interop.jax.as_op"
 
@@ -31,7 +31,7 @@ class JaxFunction(ForeignFunction):
             )
         refuse_dtypes([spec_of_array(x) for x in arrays], _WHAT)
         # where JAX takes the memory as it is, it is read before this returns
-        return [as_frozen_array(x) for x in jax.block_until_ready(self.function(*map(jax.numpy.asarray, arrays)))]
+        return [as_frozen_array(x) for x in jax.block_until_ready(self.function(*map(as_jax_array, arrays)))]
 
     def find_specs(self, specs: Sequence[Spec]) -> Sequence[Spec]:
         jax = import_jax(_WHAT)

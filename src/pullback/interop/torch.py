@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..arrays.argument_checks import check_functions
+from ..arrays.picklable import picklable
 from ..errors import ArgumentError
 from .array_function import TreeFunction
 from .foreign_op import TreeOp
@@ -18,6 +19,7 @@ from .torch_tensors import import_torch
 __all__ = ["as_op", "parameters", "wrap"]
 
 
+@picklable
 def wrap(f: Callable[..., Any], *, jit: bool = True) -> Callable[..., Any]:
     """A function of ours as a function of PyTorch's tensors, in trees, which returns such tensors. PyTorch's autograd
     differentiates it by the derivatives here, to any order, and so do `torch.func.grad`, `jvp` and `vmap`.
@@ -52,6 +54,7 @@ def wrap(f: Callable[..., Any], *, jit: bool = True) -> Callable[..., Any]:
     return functools.update_wrapper(call, f) if hasattr(f, "__name__") else call
 
 
+@picklable
 def as_op(f: Any, *, functional: bool = False, pure: bool = False, vectorized: bool = True) -> Callable[..., Any]:
     """A function of PyTorch's tensors, in trees, or a module, as an op of ours: of arrays or tensors of ours, with
     derivatives of every order by `torch.func`, batches, and a place in compiled programs, which call back for it.

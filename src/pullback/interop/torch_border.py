@@ -8,7 +8,16 @@ from typing import Any
 
 from ..arrays.trees import unflatten
 from .array_function import ArrayFunction, Recording
-from .torch_tensors import as_array, as_tensor, import_torch, is_fake, is_transformed, make_empty, spec_of_tensor
+from .torch_tensors import (
+    as_array,
+    as_tensor,
+    import_torch,
+    is_fake,
+    is_transformed,
+    make_empty,
+    refuse_recording,
+    spec_of_tensor,
+)
 
 
 class BorderCall:
@@ -23,6 +32,7 @@ class BorderCall:
         self.structure: Any = None
 
     def run(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        refuse_recording(self.what)
         if any(map(is_fake, tensors)):
             return self.run_fake(tensors)
         arrays = [as_array(t, self.what) for t in tensors]
@@ -44,6 +54,7 @@ class BorderCall:
         self, needed: Sequence[bool], saved: Sequence[Any], bars: Sequence[Any], recording: Recording | None
     ) -> list[Any]:
         """The cotangents of the arguments: by what was recorded, or where they are differentiated again, by a call."""
+        refuse_recording(self.what)
         wanted = tuple(i for i, need in enumerate(needed) if need)
         count = len(needed)
         xs, outs = saved[:count], saved[count:]

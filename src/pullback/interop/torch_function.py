@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays.protect import as_immutable
 from ..arrays.spec import Spec
 from ..arrays.trees import flatten, unflatten
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ConversionError
 from .foreign_op import ForeignFunction
 from .torch_tensors import as_array, as_tensor, import_torch, make_empty, spec_of_tensor
 
@@ -30,9 +30,9 @@ class TorchFunction(ForeignFunction):
 
     def compute(self, arrays: Sequence[Any]) -> Sequence[Any]:
         torch = import_torch(_WHAT)
-        tensors = [as_tensor(x, _WHAT) for x in arrays]
-        before = torch.random.get_rng_state() if self.repeats else None
-        with torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad():  # tensors of inference mode do not count their changes
+            tensors = [as_tensor(x, _WHAT) for x in arrays]
+            before = torch.random.get_rng_state() if self.repeats else None
             found = self.flat(*tensors)
             if before is not None and not before.equal(torch.random.get_rng_state()):
                 self._refuse_draws(tensors)
@@ -56,8 +56,14 @@ class TorchFunction(ForeignFunction):
     def find_specs(self, specs: Sequence[Spec]) -> Sequence[Spec]:
         torch = import_torch(_WHAT)
         fake = import_module("torch._subclasses.fake_tensor")
-        with fake.FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-            found = self.flat(*(make_empty(s, _WHAT) for s in specs))
+        try:
+            with fake.FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+                found = self.flat(*(make_empty(s, _WHAT) for s in specs))
+        except (fake.DataDependentOutputException, fake.DynamicOutputShapeException) as error:
+            raise ConversionError(
+                f"{self.name}: the shapes of its results are asked for before there are numbers, and it decides by "
+                f"numbers ({error}).\n  Call it outside of what is traced, or write it by torch.where and masks."
+            ) from error
         return list(map(spec_of_tensor, found))
 
     def make_pullback(self, wanted: tuple[int, ...], count: int) -> TorchFunction:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -23,6 +24,17 @@ def import_torch(what: str) -> Any:
 def is_transformed(tensor: Any) -> bool:
     """Whether a tensor is inside of a transform of PyTorch's, such as a batch of cotangents, and has no memory."""
     return bool(import_torch("interop.torch")._C._functorch.is_functorch_wrapped_tensor(tensor))
+
+
+def refuse_recording(what: str) -> None:
+    """Raise where PyTorch records its operations to run them later: results of this call would be constants there."""
+    recorder = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    if recorder is not None and recorder.get_proxy_mode() is not None:
+        raise ArgumentError(
+            f"{what}: PyTorch records its own operations here (torch.export, make_fx, torch.func.linearize), and does "
+            "not see what this function computes.\n"
+            "  Call it outside of what is recorded; derivatives are those of torch.func.jvp and vjp."
+        )
 
 
 def is_fake(tensor: Any) -> bool:
@@ -66,13 +78,15 @@ def as_array(tensor: Any, what: str) -> Any:
 
 
 def as_tensor(array: Any, what: str) -> Any:
-    """A tensor in the memory of an array; of one that is read-only, to be read alone."""
+    """A tensor in the memory of an array, as far as PyTorch has such; of one that is read-only, to be read alone."""
     torch = import_torch(what)
     if not isinstance(array, np.ndarray):
         return torch.from_dlpack(array if hasattr(array, "__dlpack__") else np.asarray(array))
     if array.dtype.kind == "c":
         raise DtypeError(f"{what}: gradients of complex arrays have another convention in PyTorch, and are not passed.")
-    if min(array.strides, default=0) < 0 or any(s % array.itemsize for s in array.strides):
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    elif min(array.strides, default=0) < 0 or any(s % array.itemsize for s in array.strides):
         array = array.copy()
     if array.flags.writeable and array.dtype.name != "bfloat16":
         return torch.from_numpy(array)

@@ -125,8 +125,8 @@ def _find_hosts(steps: Steps) -> Iterator[Host]:
 def _render_constants(code: RenderedProgram) -> Iterator[str]:
     for i, constant in enumerate(code.constants):
         data = np.ascontiguousarray(constant).tobytes() or b"\0"
-        text = "".join(f"\\{byte:02X}" for byte in data)
-        yield f'@constant{i} = internal constant [{len(data)} x i8] c"{text}", align 64'
+        text = data.hex("\\")
+        yield f'@constant{i} = internal constant [{len(data)} x i8] c"\\{text}", align 64'
 
 
 _ON_STACK = """\

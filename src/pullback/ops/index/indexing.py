@@ -278,6 +278,10 @@ def _getitem_general(x: Any, index: Any) -> Any:
     x = as_value(x)
     if normalize.is_scalar_bool(index):  # x[True] is x with a new axis of size one, x[False] of size zero
         x, index = reshaping.expand_dims(x, 0), slice(0, int(bool(normalize.concrete_mask(index))))
+    elif (parted := normalize.part_at_ellipsis(index, ndim(x))) is not None:
+        index, axis, follow = parted
+        wide = getitem(reshaping.expand_dims(x, axis), index)
+        return reshaping.squeeze(wide, -1 - follow)
     plain, arrays = normalize.normalize_index(x, index)
     out = apply(_getitem, x, *arrays, index=plain)
     return out if arrays or type(out) is np.ndarray else as_view(out, x, lambda x: getitem(x, index))
@@ -353,6 +357,8 @@ def set_at(x: Any, index: Any, values: Any, /) -> Any:
         return where(_expand_mask(mask, x), _uniform_values(x, ndim(mask), values, "set_at"), x)
     if normalize.is_scalar_bool(index):
         return _write_under_bool(set_at, x, index, values)
+    if (parted := normalize.part_at_ellipsis(index, ndim(x))) is not None:
+        return _write_parted(set_at, x, parted, values)
     plain, arrays = normalize.normalize_index(x, index)
     return apply(_set, x, _broadcast_to_region(x, plain, arrays, values, "set_at"), *arrays, index=plain)
 
@@ -365,6 +371,13 @@ def _write_under_bool(write: Any, x: Any, index: Any, values: Any) -> Any:
     """`x[True] = values` writes all of x, with a new axis of size one, `x[False] = values` nothing."""
     whole = write(reshaping.expand_dims(x, 0), slice(0, int(bool(normalize.concrete_mask(index)))), values)
     return reshaping.squeeze(whole, 0)
+
+
+def _write_parted(write: Any, x: Any, parted: tuple[Index, int, int], values: Any) -> Any:
+    """`x[i, ..., j] = values` where the ellipsis stands for no axis: x and the values get one there."""
+    index, axis, follow = parted
+    values = reshaping.expand_dims(values, -1 - follow) if ndim(values) > follow else values
+    return reshaping.squeeze(write(reshaping.expand_dims(x, axis), index, values), axis)
 
 
 def _expand_mask(mask: Any, x: Any) -> Any:
@@ -405,6 +418,8 @@ def add_at(x: Any, index: Any, values: Any, /) -> Any:
         return add(x, where(_expand_mask(mask, x), _uniform_values(x, ndim(mask), values, "add_at"), 0))
     if normalize.is_scalar_bool(index):
         return _write_under_bool(add_at, x, index, values)
+    if (parted := normalize.part_at_ellipsis(index, ndim(x))) is not None:
+        return _write_parted(add_at, x, parted, values)
     plain, arrays = normalize.normalize_index(x, index)
     region = _broadcast_to_region(x, plain, arrays, values, "add_at")
     return add(x, apply(_scatter, region, *arrays, index=plain, wanted=shape(x)))

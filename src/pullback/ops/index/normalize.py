@@ -299,6 +299,22 @@ def _expand_ellipsis(index: Index, rank: int) -> Index:
     return (*index[:at], *full, *index[at + 1 :])
 
 
+def part_at_ellipsis(index: Any, rank: int) -> tuple[Index, int, int] | None:
+    """An ellipsis separates the indices on its sides for NumPy also where it stands for no axis. Then the index with a
+    slice in its place, the axis to be put in for that, and how many axes of the result follow the slice's; else None.
+    """
+    if type(index) is not tuple or sum(e is Ellipsis for e in index) != 1 or all(map(_is_basic, index)):
+        return None
+    entries = [_join_values(e) if type(e) is list else e for e in index]
+    at = next(n for n, e in enumerate(entries) if e is Ellipsis)
+    sides = entries[:at], entries[at + 1 :]
+    others = [sum(e is None or isinstance(e, slice) for e in side) for side in sides]
+    axes = [sum(map(_axes_consumed, side)) for side in sides]
+    if sum(axes) < rank or any(n == len(side) for n, side in zip(others, sides, strict=True)):
+        return None
+    return (*sides[0], slice(None), *sides[1]), axes[0], others[1]
+
+
 def axes_before(index: Index) -> int:
     """How many axes of the result come before those of the index arrays."""
     return sum(not isinstance(i, int) for i in index[: _advanced_positions(index)[0]])
