@@ -33,8 +33,11 @@ _OPERATORS = {
 _REDUCTIONS = {"add": "ReduceSum", "multiply": "ReduceProd", "maximum": "ReduceMax", "minimum": "ReduceMin"}
 #: Dtypes that reductions and products are defined for; others go by a wider one.
 _SUMMED = frozenset(("uint64", "int32", "int64", "float32", "float64"))
-#: Words whose operators are defined for a few dtypes; smaller integers go by int64.
-_BOOL_BITS = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor"}
+#: What words for bits are of booleans, for which their operators are not defined.
+_BOOL_BITS = {
+    "bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor",
+    "bitwise_invert": "logical_not",
+}  # fmt: skip
 
 
 @final
@@ -92,10 +95,8 @@ class OnnxWriter(GraphWriter):
     def word(self, word: str, dtype: np.dtype[Any], *xs: Ref) -> Ref:
         if word in _SPECIAL:
             return _SPECIAL[word](self, dtype, *xs)
-        if dtype.kind == "b" and word in _BOOL_BITS:
-            word = _BOOL_BITS[word]
-        elif dtype.kind == "b" and word == "bitwise_invert":
-            word = "logical_not"
+        if dtype.kind == "b":
+            word = _BOOL_BITS.get(word, word)
         shape = np.broadcast_shapes(*(x.shape for x in xs))
         return self.node(_OPERATORS[word], xs, shape, dtype)
 

@@ -147,10 +147,10 @@ def call_vectorized(original: Callable[..., Any], self: Any, *args: Any, **kwarg
 
 def call_python_ufunc(ufunc: Any, *args: Any) -> Any:
     """A ufunc that `np.frompyfunc` made of a Python function: that function of each element."""
-    return call_elementwise(lambda *elements: ufunc(*map(_boxed, elements)), args, f"np.{ufunc.__name__}")
+    return call_elementwise(lambda *elements: ufunc(*map(_box, elements)), args, f"np.{ufunc.__name__}")
 
 
-def _boxed(x: Any) -> Any:
+def _box(x: Any) -> Any:
     """A value as an object, so that NumPy hands it to a Python function as it is."""
     box = np.empty((), object)
     box[()] = x
@@ -177,19 +177,19 @@ class _Rows:
         return np.column_stack(arrays) if self._join_columns else np.concatenate([np.atleast_1d(x) for x in arrays])
 
 
-def _named(names: str, how: Callable[..., Any]) -> dict[str, Any]:
+def _bind_names(names: str, how: Callable[..., Any]) -> dict[str, Any]:
     return {name: functools.partial(how, getattr(np, name)) for name in names.split()}
 
 
 #: What stands for NumPy's functions where a user's function calls them, by name.
 CREATION: dict[str, Any] = {
-    **_named(
+    **_bind_names(
         "zeros ones empty full eye identity tri arange linspace logspace geomspace zeros_like ones_like empty_like "
         "full_like copy",
         create,
     ),
-    **_named("array asarray asanyarray ascontiguousarray asfortranarray", convert),
-    **_named("fromiter", convert_iterable),
+    **_bind_names("array asarray asanyarray ascontiguousarray asfortranarray", convert),
+    **_bind_names("fromiter", convert_iterable),
 }
 SHOW_MEMORY = functools.partial(show_memory, np.lib.stride_tricks.as_strided)
 #: Objects of NumPy's that others stand for.

@@ -160,7 +160,7 @@ _STRUCTURES: dict[Any, Callable[..., Any]] = {
 }
 
 
-def _structured(a: Any, assume_a: Any, lower: bool, name: str) -> Any:
+def _apply_structure(a: Any, assume_a: Any, lower: bool, name: str) -> Any:
     structure = "her" if assume_a in ("sym", "symmetric") and as_value(a).dtype.kind != "c" else assume_a
     if structure not in _STRUCTURES:
         raise UnsupportedFunction(
@@ -170,12 +170,12 @@ def _structured(a: Any, assume_a: Any, lower: bool, name: str) -> Any:
 
 
 def solve(a: Any, b: Any, lower: bool = False, assume_a: Any = None, transposed: bool = False) -> Any:
-    matrix = _structured(a, assume_a, lower, "solve")
+    matrix = _apply_structure(a, assume_a, lower, "solve")
     return _linalg("solve")(reshaping.matrix_transpose(matrix) if transposed else matrix, b)
 
 
 def inv(a: Any, assume_a: Any = None, lower: bool = False) -> Any:
-    return _linalg("inv")(_structured(a, assume_a, lower, "inv"))
+    return _linalg("inv")(_apply_structure(a, assume_a, lower, "inv"))
 
 
 def cholesky(a: Any, lower: bool = False) -> Any:
