@@ -1,4 +1,4 @@
-"""What speaks against the result of a minimizer with constraints: a saddle, contradictions, a minimum far away."""
+"""Doubts about a minimum with constraints: a saddle, constraints that contradict each other, no minimum at all."""
 
 from __future__ import annotations
 
