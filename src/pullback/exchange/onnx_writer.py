@@ -11,6 +11,7 @@ from typing import Any, final
 import numpy as np
 
 from ..compile.vocabulary import value_dtype
+from ..ops.window.patches import window_counts
 from .graph_writer import GraphWriter, NoEquivalent, Ref, Shape, array_key
 from .onnx_model import OnnxGraph, element_type, encode_node
 from .onnx_weights import Weights
@@ -203,11 +204,7 @@ class OnnxWriter(GraphWriter):
         if x.dtype.kind != "f":
             raise NoEquivalent(f"Conv is defined for floating numbers, not {x.dtype}")
         pads = [low for low, _ in padding] + [high for _, high in padding]
-        reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilation, strict=True)]
-        many = [
-            (n + low + high - r) // s + 1
-            for n, (low, high), r, s in zip(x.shape[2:], padding, reach, stride, strict=True)
-        ]
+        many = window_counts(self.format, x.shape[2:], w.shape[2:], stride, padding, dilation)
         return self.node(
             "Conv", [x, w], (x.shape[0], w.shape[0], *many), x.dtype, kernel_shape=w.shape[2:], strides=stride,
             dilations=dilation, group=groups, pads=pads,
