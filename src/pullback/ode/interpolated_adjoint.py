@@ -23,12 +23,18 @@ from ..ops.elementwise import pointwise
 from ..ops.index.indexing import getitem
 from ..ops.shape.arrange import concat
 from ..ops.shape.reshaping import reshape
-from ..transforms.control.scan import scan
 from ..transforms.reverse import vjp
 from .dense import find_steps, read_state
 from .differentiable import Differentiable
-from .further_equations import Parameters, adjust_tolerance, check_tolerances, dot, push_sensitivity, solve_further
-from .loops import len_of
+from .further_equations import (
+    Parameters,
+    adjust_tolerance,
+    check_tolerances,
+    dot,
+    push_sensitivity,
+    solve_further,
+    sweep_adjoint,
+)
 from .policies import Call, DerivativePolicy, fill_tangents
 from .problem import Outcome, Problem
 from .pull_op import make_pull_op
@@ -94,30 +100,12 @@ def _go_back(
 
 
 def _pull_one(call: Call, problem: Problem, bar: Any, y: Any, record: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
-    """The cotangents of one element, those of y0, t0, t1, the times and the arguments."""
-    y0, t0, t1, times, *arguments = xs
-    parameters, n = Parameters(arguments), problem.size
-    f, ahead = problem.slope(tuple(arguments)), pointwise.sign(t1 - t0)
-    nothing = problem.place(np.zeros(parameters.size, problem.dtype))
+    ahead = pointwise.sign(xs[2] - xs[1])
 
-    def go_back(z: Any, start: Any, end: Any) -> Any:
-        return _go_back(call, problem, record, z, (start, end), ahead, arguments)
+    def go_back(z: Any, _: Any, start: Any, end: Any) -> Any:
+        return _go_back(call, problem, record, z, (start, end), ahead, xs[4:])
 
-    if problem.has_times:
-
-        def step(z: Any, x: tuple[Any, ...]) -> tuple[Any, Any]:
-            bar_k, y_k, start, end = x
-            z = go_back(concat([z[:n] + bar_k, z[n:]]), start, end)
-            return z, dot(bar_k, f(start, y_k))
-
-        ends = concat([reshape(t0, (1,)), times[: len_of(times) - 1]])
-        first = problem.place(np.zeros(n + parameters.size, problem.dtype))
-        z, times_bar = scan(step, first, (bar, y, times, ends), reverse=True)
-        t1_bar = zeros(spec_of(t1))
-    else:
-        z = go_back(concat([bar, nothing]), t1, t0)
-        times_bar, t1_bar = zeros(spec_of(times)), dot(bar, f(t1, y))
-    return [z[:n], -dot(z[:n], f(t0, y0)), t1_bar, times_bar, *parameters.place(z[n:])]
+    return sweep_adjoint(problem, go_back, bar, y, xs)
 
 
 def _pull_value(call: Call, xs: Sequence[Any]) -> tuple[Any, ...]:
