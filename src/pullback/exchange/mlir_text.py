@@ -46,7 +46,7 @@ def names_of(xs: Iterable[Ref]) -> str:
 
 
 def dense(array: Any) -> str:
-    """The elements of an array as an attribute; floating numbers by their bits, so that none changes."""
+    """The elements of an array as an attribute; floating-point numbers by their bits, so that none changes."""
     host = np.asarray(array)
     if not host.size:
         return "dense<>"

@@ -202,7 +202,7 @@ class OnnxWriter(GraphWriter):
 
     def convolve(self, x: Ref, w: Ref, stride: Shape, padding: Any, dilation: Shape, groups: int) -> Ref:
         if x.dtype.kind != "f":
-            raise NoEquivalent(f"Conv is defined for floating numbers, not {x.dtype}")
+            raise NoEquivalent(f"Conv is defined for floating-point numbers, not {x.dtype}")
         pads = [low for low, _ in padding] + [high for _, high in padding]
         many = window_counts(self.format, x.shape[2:], w.shape[2:], stride, padding, dilation)
         return self.node(
@@ -336,7 +336,7 @@ def _is_matrix_product(labels: Sequence[str], result: str) -> bool:
 
 
 def _remainder(w: OnnxWriter, dtype: np.dtype[Any], x: Ref, y: Ref) -> Ref:
-    """Of integers Mod has the sign of the divisor; of floating numbers it has that of fmod."""
+    """Of integers Mod has the sign of the divisor; of floating-point numbers it has that of fmod."""
     if dtype.kind == "f":
         return COMPOSITIONS["remainder"](GraphWords(w, dtype), x, y)
     shape = np.broadcast_shapes(x.shape, y.shape)
@@ -344,7 +344,7 @@ def _remainder(w: OnnxWriter, dtype: np.dtype[Any], x: Ref, y: Ref) -> Ref:
 
 
 def _fmod(w: OnnxWriter, dtype: np.dtype[Any], x: Ref, y: Ref) -> Ref:
-    """onnxruntime computes that of integers by floating numbers, which have not all their digits."""
+    """onnxruntime computes that of integers by floating-point numbers, which have not all their digits."""
     shape = np.broadcast_shapes(x.shape, y.shape)
     if dtype.kind == "f":
         return w.node("Mod", [x, y], shape, dtype, fmod=1)

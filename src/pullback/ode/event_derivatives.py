@@ -94,6 +94,7 @@ def push_events(call: Call, tangents: Sequence[Any], done: Outcome, xs: Sequence
 
 
 def _push_one(problem: Problem, y_dot: Any, done: Outcome, xs: Sequence[Any], dots: Sequence[Any]) -> tuple[Any, Any]:
+    """The tangents of rows and times of one element, from those of its rows at fixed times."""
     rows = _find_rows(problem, done, xs)
     count, arguments = len_of(xs[3]), tuple(xs[4:])
     moving, found_dot = Differentiable(arguments), []
@@ -104,6 +105,7 @@ def _push_one(problem: Problem, y_dot: Any, done: Outcome, xs: Sequence[Any], do
             return g(t, y, *moving.fill(own))
 
         def move(t: Any, y: Any, slope: Any, y_dot: Any, of_all: Any = of_all) -> tuple[Any, Any]:
+            # g_y y' + g_p p' at a fixed time, and g_t + g_y f
             own, own_dot = moving.own, moving.select(dots[4:])
             rate = jvp(of_all, (t, y, *own), (one, slope, *map(_zeros_like, own)))[1]
             return jvp(of_all, (t, y, *own), (_zeros_like(t), y_dot, *own_dot))[1], rate

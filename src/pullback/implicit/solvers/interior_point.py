@@ -64,7 +64,7 @@ class InteriorPoint(PackageMethod):
             raise ArgumentError(f"InteriorPoint: barrier must be a positive number, got {self.barrier!r}.")
 
     def init(self, problem: SolverProblem, start: Any) -> State:
-        shape, xp, dtype = require_program(problem), problem.xp, problem.dtype
+        shape, xp, dtype = require_program(problem, self), problem.xp, problem.dtype
         unit = shape.cones.unit(xp, dtype)
         x, y, _ = shape.cut_unknown(start)
         inside = shape.cut_conditions(problem.conditions(start))[2]

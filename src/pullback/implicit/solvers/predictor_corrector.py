@@ -40,7 +40,7 @@ class PredictorCorrector(PackageMethod):
 
     def init(self, problem: SolverProblem, start: Any) -> State:
         """The point that is closest to fulfilling C = 0, with s and z moved inside."""
-        shape = require_program(problem)
+        shape = require_program(problem, self)
         x, y, z = shape.cut_unknown(start)
         unit = shape.cones.unit(problem.xp, problem.dtype)
         derivatives = differentiate_conditions(problem, start)
