@@ -16,7 +16,7 @@ from ...errors import UnsupportedFunction
 from ..shape import reshaping
 from . import metadata
 from .buffers import ConstantBuffer, as_buffer_views
-from .nested import as_array_or_value, carries_derivative, join, unwrap_nested
+from .nested import any_derivative, as_array_or_value, carries_derivative, join, unwrap_nested
 
 #: NumPy's own: while a user's function runs, these names stand for others.
 _ARANGE, _ARRAY = np.arange, np.array
@@ -33,15 +33,11 @@ def as_buffer(made: Any) -> Any:
     return made
 
 
-def _any_derivative(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return any(map(carries_derivative, args)) or (bool(kwargs) and any(map(carries_derivative, kwargs.values())))
-
-
 def create(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`np.zeros` and the like: a new array of numbers; or, as `np.full(n, x)`, of values that carry derivatives."""
-    if not _any_derivative(args, kwargs):
+    if not any_derivative(args, kwargs):
         return as_buffer(original(*args, **kwargs))
-    if original in _LIKE and args and not _any_derivative(args[1:], kwargs):
+    if original in _LIKE and args and not any_derivative(args[1:], kwargs):
         made = _make_like(original, *args, **kwargs)
         if made is not None:
             return made
@@ -71,7 +67,7 @@ def _is_known(shape: tuple[Any, ...]) -> bool:
 
 def convert(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`np.array` and `np.asarray`: nested lists of values are joined."""
-    if not _any_derivative(args, kwargs) or object in (*args[1:], kwargs.get("dtype")):
+    if not any_derivative(args, kwargs) or object in (*args[1:], kwargs.get("dtype")):
         return _convert_constant(original, *args, **kwargs)
     given, (first, *rest) = kwargs, args or (kwargs.pop("object", kwargs.pop("a", None)),)
     if isinstance(first, (Buffer, Value)) and _returns_itself(original, first, *rest, **given):
@@ -130,7 +126,7 @@ def call_elementwise(function: Callable[..., Any], args: tuple[Any, ...], what: 
 
 def call_vectorized(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     """The call of a function of `np.vectorize`."""
-    if not _any_derivative(args, kwargs):
+    if not any_derivative(args, kwargs):
         return original(self, *args, **kwargs)
     if self.signature is not None or not hasattr(self, "pyfunc"):
         raise UnsupportedFunction("np.vectorize: with a signature it has no rule here.\n  Use pb.vmap(f).")

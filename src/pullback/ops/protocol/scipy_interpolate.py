@@ -20,7 +20,7 @@ from ..elementwise import pointwise
 from ..index import indexing
 from ..lazy import find_public
 from ..shape import reshaping
-from .nested import as_array_or_value, carries_derivative
+from .nested import any_derivative, as_array_or_value
 from .scipy_functions import as_argument
 
 
@@ -252,7 +252,7 @@ def evaluate_grid(self: Any, xi: Any, method: Any = None, *, nu: Any = None) -> 
 def _with_rule(original: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if "pieces" in vars(self) or carries_derivative([*args, *kwargs.values()]):
+        if "pieces" in vars(self) or any_derivative(args, kwargs):
             return rule(self, *args, **kwargs)
         return original(self, *args, **kwargs)
 
