@@ -35,10 +35,7 @@ _REDUCTIONS = {"add": "ReduceSum", "multiply": "ReduceProd", "maximum": "ReduceM
 #: Dtypes that reductions and products are defined for; others go by a wider one.
 _SUMMED = frozenset(("uint64", "int32", "int64", "float32", "float64"))
 #: What words for bits are of booleans, for which their operators are not defined.
-_BOOL_BITS = {
-    "bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor",
-    "bitwise_invert": "logical_not",
-}  # fmt: skip
+_BOOL_BITS = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor"}
 
 
 @final
@@ -96,8 +93,10 @@ class OnnxWriter(GraphWriter):
     def word(self, word: str, dtype: np.dtype[Any], *xs: Ref) -> Ref:
         if word in _SPECIAL:
             return _SPECIAL[word](self, dtype, *xs)
-        if dtype.kind == "b":
-            word = _BOOL_BITS.get(word, word)
+        if dtype.kind == "b" and word in _BOOL_BITS:
+            word = _BOOL_BITS[word]
+        elif dtype.kind == "b" and word == "bitwise_invert":
+            word = "logical_not"
         shape = np.broadcast_shapes(*(x.shape for x in xs))
         return self.node(_OPERATORS[word], xs, shape, dtype)
 

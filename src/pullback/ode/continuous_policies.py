@@ -23,6 +23,7 @@ from ..ops.shape.reshaping import reshape
 from ..transforms.forward import jvp
 from ..transforms.reverse import vjp
 from ..transforms.vectorize import vmap
+from .adjoint_sweep import sweep_adjoint
 from .further_equations import (
     SENSITIVITIES,
     Parameters,
@@ -32,7 +33,6 @@ from .further_equations import (
     pull_in_batches,
     push_sensitivity,
     solve_further,
-    sweep_adjoint,
 )
 from .policies import Call, DerivativePolicy
 from .problem import Outcome, Problem

@@ -1,4 +1,4 @@
-"""What policies that solve further equations share: parameters as a vector, sensitivities, the sweep of an adjoint."""
+"""What policies that solve further equations share: parameters as a vector, the sensitivities, tolerances."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.spec import spec_of, zeros
+from ..arrays.spec import spec_of
 from ..arrays.trees import flatten
 from ..errors import ArgumentError
 from ..implicit.option_checks import check_tolerance
@@ -17,12 +17,9 @@ from ..ops.elementwise import pointwise
 from ..ops.index.indexing import getitem
 from ..ops.reduce import reductions
 from ..ops.shape.arrange import concat
-from ..ops.shape.reshaping import reshape
-from ..transforms.control.scan import scan
 from ..transforms.forward import jvp
 from ..transforms.vectorize import vmap
 from .differentiable import Differentiable
-from .loops import len_of
 from .methods import Tolerance
 from .policies import Call, fill_tangents, may_be_pulled
 from .problem import Problem, Status
@@ -106,28 +103,6 @@ def pull_in_batches(rule: Callable[..., Any], call: Call, bar: Any, y: Any, xs: 
         return moving.select(rule(bar, y, xs))
 
     return moving.place(call.in_batches(one)(bar, y, tuple(xs)))
-
-
-def sweep_adjoint(problem: Problem, go_back: Callable[..., Any], bar: Any, y: Any, xs: Sequence[Any]) -> list[Any]:
-    """The cotangents of y0, t0, t1, the times and the arguments: from saved time to saved time, each of which brings
-    its own. `go_back(z, y, start, end)` follows the vector z = (a, g) from a time, where the state is y, to another.
-    """
-    y0, t0, t1, times, *arguments = xs
-    parameters, n = Parameters(arguments), problem.size
-    f, none = problem.slope(tuple(arguments)), problem.place(np.zeros(n + parameters.size, problem.dtype))
-
-    def step(z: Any, x: tuple[Any, ...]) -> tuple[Any, Any]:
-        bar_k, y_k, start, end = x
-        return go_back(concat([z[:n] + bar_k, z[n:]]), y_k, start, end), dot(bar_k, f(start, y_k))
-
-    if problem.has_times:
-        ends = concat([reshape(t0, (1,)), times[: len_of(times) - 1]])
-        z, times_bar = scan(step, none, (bar, y, times, ends), reverse=True)
-        t1_bar = zeros(spec_of(t1))
-    else:
-        z = go_back(concat([bar, none[n:]]), y, t1, t0)
-        times_bar, t1_bar = zeros(spec_of(times)), dot(bar, f(t1, y))
-    return [z[:n], -dot(z[:n], f(t0, y0)), t1_bar, times_bar, *parameters.place(z[n:])]
 
 
 def dot(a: Any, b: Any) -> Any:

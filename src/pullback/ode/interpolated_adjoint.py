@@ -24,17 +24,10 @@ from ..ops.index.indexing import getitem
 from ..ops.shape.arrange import concat
 from ..ops.shape.reshaping import reshape
 from ..transforms.reverse import vjp
+from .adjoint_sweep import sweep_adjoint
 from .dense import find_steps, read_state
 from .differentiable import Differentiable
-from .further_equations import (
-    Parameters,
-    adjust_tolerance,
-    check_tolerances,
-    dot,
-    push_sensitivity,
-    solve_further,
-    sweep_adjoint,
-)
+from .further_equations import Parameters, adjust_tolerance, check_tolerances, dot, push_sensitivity, solve_further
 from .policies import Call, DerivativePolicy, fill_tangents
 from .problem import Outcome, Problem
 from .pull_op import make_pull_op
