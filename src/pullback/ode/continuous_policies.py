@@ -26,15 +26,14 @@ from ..transforms.vectorize import vmap
 from .adjoint_sweep import sweep_adjoint
 from .further_equations import (
     SENSITIVITIES,
+    FurtherSolves,
     Parameters,
     adjust_tolerance,
-    check_tolerances,
     dot,
     pull_in_batches,
-    push_sensitivity,
     solve_further,
 )
-from .policies import Call, DerivativePolicy
+from .policies import Call
 from .problem import Outcome, Problem
 
 _GOING_BACK = "the solve backward in time (pb.ode.InterpolatedAdjoint() is stable where this is not)"
@@ -42,7 +41,7 @@ _GOING_BACK = "the solve backward in time (pb.ode.InterpolatedAdjoint() is stabl
 
 @final
 @dataclass(frozen=True)
-class ContinuousAdjoint(DerivativePolicy):
+class ContinuousAdjoint(FurtherSolves):
     """By the adjoint equation, solved backward together with the state: nothing is saved but the solution, and the
     gradient is that of the equation, off by the error of the backward solve. The state is found again by going back,
     which is unstable where the system forgets its start (strong damping, stiffness). Tangents are those of
@@ -55,17 +54,8 @@ class ContinuousAdjoint(DerivativePolicy):
     -0.135335
     """
 
-    rtol: float | None = None
-    atol: float | None = None
-
-    def __post_init__(self) -> None:
-        check_tolerances(self, "ContinuousAdjoint")
-
     def saves_states(self, state_bytes: int, max_steps: int) -> bool:
         return False
-
-    def push(self, call: Call, tangents: Sequence[Any], done: Outcome, xs: Sequence[Any]) -> Any:
-        return push_sensitivity(call, adjust_tolerance(call.problem, self), tangents, xs)
 
     def pull(self, call: Call, bar: Any, done: Outcome, xs: Sequence[Any]) -> Sequence[Any]:
         problem = adjust_tolerance(call.problem, self)
@@ -101,7 +91,7 @@ def _pull_one(call: Call, problem: Problem, bar: Any, y: Any, xs: Sequence[Any])
 
 @final
 @dataclass(frozen=True)
-class ForwardSensitivity(DerivativePolicy):
+class ForwardSensitivity(FurtherSolves):
     """By the equation of the sensitivities, solved along with the state: their error is held below `rtol` and `atol`
     (by default those of the solution). A gradient solves for all sensitivities at once, a state each for every number
     in y0 and the parameters: for few of these, and for tangents.
@@ -113,17 +103,8 @@ class ForwardSensitivity(DerivativePolicy):
     -0.135335
     """
 
-    rtol: float | None = None
-    atol: float | None = None
-
-    def __post_init__(self) -> None:
-        check_tolerances(self, "ForwardSensitivity")
-
     def saves_states(self, state_bytes: int, max_steps: int) -> bool:
         return False
-
-    def push(self, call: Call, tangents: Sequence[Any], done: Outcome, xs: Sequence[Any]) -> Any:
-        return push_sensitivity(call, adjust_tolerance(call.problem, self), tangents, xs)
 
     def pull(self, call: Call, bar: Any, done: Outcome, xs: Sequence[Any]) -> Sequence[Any]:
         problem = adjust_tolerance(call.problem, self)

@@ -27,8 +27,8 @@ from ..transforms.reverse import vjp
 from .adjoint_sweep import sweep_adjoint
 from .dense import find_steps, read_state
 from .differentiable import Differentiable
-from .further_equations import Parameters, adjust_tolerance, check_tolerances, dot, push_sensitivity, solve_further
-from .policies import Call, DerivativePolicy, fill_tangents
+from .further_equations import FurtherSolves, Parameters, adjust_tolerance, dot, push_sensitivity, solve_further
+from .policies import Call, fill_tangents
 from .problem import Outcome, Problem
 from .pull_op import make_pull_op
 
@@ -38,7 +38,7 @@ _RECORD = 4
 
 @final
 @dataclass(frozen=True)
-class InterpolatedAdjoint(DerivativePolicy):
+class InterpolatedAdjoint(FurtherSolves):
     """By the adjoint equation, solved backward, with the state read from the dense output of the solve: stable where a
     system forgets its start, as stiff and damped ones do, unlike `ContinuousAdjoint`. It holds a state per step. The
     gradient is that of the equation, off by the errors of the backward solve and of the dense output. Tangents are
@@ -51,17 +51,8 @@ class InterpolatedAdjoint(DerivativePolicy):
     -0.135335
     """
 
-    rtol: float | None = None
-    atol: float | None = None
-
-    def __post_init__(self) -> None:
-        check_tolerances(self, "InterpolatedAdjoint")
-
     def saves_states(self, state_bytes: int, max_steps: int) -> bool:
         return True
-
-    def push(self, call: Call, tangents: Sequence[Any], done: Outcome, xs: Sequence[Any]) -> Any:
-        return push_sensitivity(call, adjust_tolerance(call.problem, self), tangents, xs)
 
     def pull(self, call: Call, bar: Any, done: Outcome, xs: Sequence[Any]) -> Sequence[Any]:
         found = apply(_pull_op, bar, done.y, done.grid, done.states, done.counts, *xs, call=call)
