@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,16 +27,6 @@ def carries_derivative(x: Any) -> bool:
 def any_derivative(args: Iterable[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether an argument of a call carries a derivative."""
     return any(map(carries_derivative, args)) or (bool(kwargs) and any(map(carries_derivative, kwargs.values())))
-
-
-def with_rule(original: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
-    """A function or method of a library, with our rule for arguments that carry derivatives."""
-
-    @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return (rule if any_derivative(args, kwargs) else original)(*args, **kwargs)
-
-    return call
 
 
 def unwrap_nested(x: Any) -> Any:

@@ -4,6 +4,7 @@ runs, but for those that look whether an argument is NumPy's array.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from ..dispatch import as_value, ndim, shape
 from ..shape import reshaping
-from .nested import with_rule
+from .nested import any_derivative
 from .scipy_functions import as_argument
 
 #: How the names of functions begin, by module.
@@ -34,14 +35,17 @@ def changes_of(name: str, module: Any) -> dict[str, tuple[Any, Any]]:
     if FAMILIES[name] == "poly":
         dispatched = {key: getattr(getattr(module, key), "__wrapped__", None) for key in _DISPATCHED}
         rules |= {key: function for key, function in dispatched.items() if function is not None}
-    return {
-        key: (getattr(module, key), with_rule(getattr(module, key), _take_arguments(rule)))
-        for key, rule in rules.items()
-    }
+    return {key: (getattr(module, key), _with_rule(getattr(module, key), rule)) for key, rule in rules.items()}
 
 
-def _take_arguments(rule: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args, **kwargs: rule(*map(as_argument, args), **{key: as_argument(x) for key, x in kwargs.items()})
+def _with_rule(original: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if any_derivative(args, kwargs):
+            return rule(*map(as_argument, args), **{key: as_argument(x) for key, x in kwargs.items()})
+        return original(*args, **kwargs)
+
+    return call
 
 
 def _with_own_axes(original: Callable[..., Any]) -> Callable[..., Any]:
