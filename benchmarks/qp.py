@@ -11,9 +11,9 @@ import json
 import os
 import subprocess
 import sys
-import time
 
 import numpy as np
+from ode import best_of
 
 #: Unknowns, equations and inequalities of a program, and how many programs at once.
 CASES = {
@@ -21,17 +21,6 @@ CASES = {
     "30 unknowns, 300 rows": (30, 5, 300, 1), "100 unknowns, 200 rows": (100, 20, 200, 1),
     "200 unknowns, 400 rows": (200, 20, 400, 1),
 }  # fmt: skip
-
-
-def best_of(call, seconds=0.5):
-    """The least time of a call, in milliseconds, after two calls that compile."""
-    call(), call()
-    times, end = [], time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times) < 3:
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return 1e3 * min(times)
 
 
 def draw_programs(n, equations, rows, count):
@@ -76,7 +65,7 @@ def measure(make, to_numpy=np.asarray):
         call = make(data)
         x, gradients = call()
         by_q, by_h = (to_numpy(gradients[i]) for i in (1, 5))
-        found[name] = [best_of(call), *errors(data, to_numpy(x), by_q, by_h)]
+        found[name] = [best_of(call, seconds=0.5), *errors(data, to_numpy(x), by_q, by_h)]
     return found
 
 

@@ -31,11 +31,11 @@ class Scope:
     """A run of the transform `name`. `lift(scope, value)` returns a constant at this level, `lower(value)` what a
     constant of this level stands for, or the value itself if it is none.
 
-    `size` counts the elements of a batch, which those may ask of others who know its `axis_name`; `places` are their
-    numbers by device, one value for all who ask, so that a program traced again is the same; `directions` is the
-    batch that tangents run over where one dual has several;
-    `rebindings`, if it is a list, records the old values of variables that are rebound; `decisions`, if it is there,
-    says which way Python branches go that depend on a traced value.
+    `size` counts the elements of a batch, which may ask for values of all of them by its `axis_name`; `places` are the
+    numbers of the elements by device, made once, so that a program traced again is the same; `directions` is the batch
+    that tangents run over where one dual has several; `rebindings`, if it is a list, records the old values of
+    variables that are rebound; `decisions`, if it is there, says which way Python branches go that depend on a traced
+    value.
 
     Used as a context manager around the user's function. When it ends, its values become invalid: an
     op on a leaked one raises `LeakError`.

@@ -14,7 +14,6 @@ from ..arrays.backends import move_array
 from ..arrays.node import PlannedCall
 from ..arrays.spec import Spec, make_spec, spec_of, zeros
 from ..arrays.tensor import Tensor, wrap
-from ..errors import ConversionError
 from ..ops.dispatch import apply
 from ..ops.elementwise.pointwise import multiply, where
 from ..ops.op import Op, PartRule, as_formula
@@ -27,7 +26,7 @@ from ..program.stage import stage
 from ..settings import PLAIN, modes, override_modes
 from ..tape.cotangents import ResultCotangents, adder_of, step_of_part
 from ..transforms.boundary import unwrap_to_level
-from ..transforms.control.paths import stage_paths
+from ..transforms.control.paths import stage_with_branches
 from ..transforms.reverse import vjp
 from .lazy import lazy
 from .stage.captures import as_native_contiguous
@@ -255,18 +254,13 @@ def _stage_in_plain_modes(function: Callable[..., Any], specs: Sequence[Spec]) -
     """A function as equations, the same ones whatever modes the call is in: instruments see what runs. A rule may run a
     function of the user's, as that of a root does, and this may branch on its values.
     """
+
+    def along(constants: Constants, decisions: Decisions) -> Program:
+        return stage(function, *specs, name="jit", constants=constants, decisions=decisions)
+
     with override_modes(**PLAIN._replace(locates=modes().locates)._asdict()):
-        try:
-            return stage(function, *specs, shared=True, name="jit")
-        except ConversionError as error:
-            if not error.asked_by_branch:
-                raise
-        constants = Constants()
-
-        def trace(decisions: Decisions) -> Program:
-            return stage(function, *specs, name="jit", constants=constants, decisions=decisions)
-
-        return stage_paths(trace, "jit: a derivative")
+        at_once = functools.partial(stage, function, *specs, shared=True, name="jit")
+        return stage_with_branches("jit: a derivative", at_once, along)
 
 
 def _as_function(program: Program, name: str) -> Callable[..., list[Any]]:

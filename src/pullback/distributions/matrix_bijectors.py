@@ -55,7 +55,7 @@ class CholeskyProduct(Bijector):
 @value_object
 class CorrelationCholesky(Bijector):
     """From n (n - 1) / 2 numbers to the Cholesky factors of n by n correlation matrices: lower triangles whose rows
-    have length one. The tangens hyperbolicus of each number is the share of what its row has left.
+    have length one. The hyperbolic tangent of each number is the share of what its row has left.
 
     >>> import numpy as np
     >>> from pullback.distributions import CorrelationCholesky

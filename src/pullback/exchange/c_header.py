@@ -1,4 +1,4 @@
-"""What a function of C is called with, named after the arguments and results of a function here, and its header."""
+"""Functions of C: arguments, named after the arguments and results of a function here, and the header of a library."""
 
 from __future__ import annotations
 

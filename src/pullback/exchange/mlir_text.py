@@ -46,7 +46,7 @@ def names_of(xs: Iterable[Ref]) -> str:
 
 
 def dense(array: Any) -> str:
-    """The elements of an array as an attribute; floating numbers by their bits, so that none changes."""
+    """The elements of an array as an attribute; floating-point numbers by their bits, so that none changes."""
     host = np.asarray(array)
     if not host.size:
         return "dense<>"
@@ -65,15 +65,19 @@ def _element(one: Any) -> str:
     if one.dtype.kind in "iu":
         return str(int(one[0]))
     if one.dtype.kind == "b":
-        return "true" if one[0] else "false"
+        return truth(one[0])
     bits = int(one.view(f"u{one.dtype.itemsize}")[0])
     return f"0x{bits:0{2 * one.dtype.itemsize}X}"
 
 
 def _render_nested(x: Any) -> str:
     if not x.ndim:
-        return "true" if x else "false"
+        return truth(x)
     return f"[{', '.join(map(_render_nested, x))}]"
+
+
+def truth(flag: Any) -> str:
+    return "true" if flag else "false"
 
 
 def integers(numbers: Iterable[object]) -> str:

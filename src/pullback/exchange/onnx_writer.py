@@ -11,6 +11,7 @@ from typing import Any, final
 import numpy as np
 
 from ..compile.vocabulary import value_dtype
+from ..ops.window.patches import window_counts
 from .graph_writer import GraphWriter, NoEquivalent, Ref, Shape, array_key
 from .onnx_model import OnnxGraph, element_type, encode_node
 from .onnx_weights import Weights
@@ -33,7 +34,7 @@ _OPERATORS = {
 _REDUCTIONS = {"add": "ReduceSum", "multiply": "ReduceProd", "maximum": "ReduceMax", "minimum": "ReduceMin"}
 #: Dtypes that reductions and products are defined for; others go by a wider one.
 _SUMMED = frozenset(("uint64", "int32", "int64", "float32", "float64"))
-#: Words whose operators are defined for a few dtypes; smaller integers go by int64.
+#: What words for bits are of booleans, for which their operators are not defined.
 _BOOL_BITS = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor"}
 
 
@@ -202,13 +203,9 @@ class OnnxWriter(GraphWriter):
 
     def convolve(self, x: Ref, w: Ref, stride: Shape, padding: Any, dilation: Shape, groups: int) -> Ref:
         if x.dtype.kind != "f":
-            raise NoEquivalent(f"Conv is defined for floating numbers, not {x.dtype}")
+            raise NoEquivalent(f"Conv is defined for floating-point numbers, not {x.dtype}")
         pads = [low for low, _ in padding] + [high for _, high in padding]
-        reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilation, strict=True)]
-        many = [
-            (n + low + high - r) // s + 1
-            for n, (low, high), r, s in zip(x.shape[2:], padding, reach, stride, strict=True)
-        ]
+        many = window_counts(self.format, x.shape[2:], w.shape[2:], stride, padding, dilation)
         return self.node(
             "Conv", [x, w], (x.shape[0], w.shape[0], *many), x.dtype, kernel_shape=w.shape[2:], strides=stride,
             dilations=dilation, group=groups, pads=pads,
@@ -340,7 +337,7 @@ def _is_matrix_product(labels: Sequence[str], result: str) -> bool:
 
 
 def _remainder(w: OnnxWriter, dtype: np.dtype[Any], x: Ref, y: Ref) -> Ref:
-    """Of integers Mod has the sign of the divisor; of floating numbers it has that of fmod."""
+    """Of integers Mod has the sign of the divisor; of floating-point numbers it has that of fmod."""
     if dtype.kind == "f":
         return COMPOSITIONS["remainder"](GraphWords(w, dtype), x, y)
     shape = np.broadcast_shapes(x.shape, y.shape)
@@ -348,7 +345,7 @@ def _remainder(w: OnnxWriter, dtype: np.dtype[Any], x: Ref, y: Ref) -> Ref:
 
 
 def _fmod(w: OnnxWriter, dtype: np.dtype[Any], x: Ref, y: Ref) -> Ref:
-    """onnxruntime computes that of integers by floating numbers, which have not all their digits."""
+    """onnxruntime computes that of integers by floating-point numbers, which have not all their digits."""
     shape = np.broadcast_shapes(x.shape, y.shape)
     if dtype.kind == "f":
         return w.node("Mod", [x, y], shape, dtype, fmod=1)

@@ -21,12 +21,13 @@ def as_pixels(image: Any, what: str) -> Any:
     pixels = image[:, :, None] if image.ndim == 2 else image
     if pixels.ndim != 3 or pixels.shape[2] not in _COLOR_TYPES or not pixels.size:
         raise ShapeError(
-            f"{what}: a picture is (height, width), or (height, width, channels) channels up to 4, got {image.shape}."
+            f"{what}: a picture is (height, width), or (height, width, channels) with up to 4 channels, got "
+            f"{image.shape}."
         )
     if pixels.dtype == np.uint8:
         return pixels
     if pixels.dtype.kind not in "fb":
-        raise DtypeError(f"{what}: a picture is uint8, or floating numbers from 0 to 1, got {image.dtype}.")
+        raise DtypeError(f"{what}: a picture is uint8, or floating-point numbers from 0 to 1, got {image.dtype}.")
     return np.rint(255 * np.clip(np.nan_to_num(pixels.astype(np.float64)), 0, 1)).astype(np.uint8)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .graph_writer import Ref
-from .mlir_text import names_of, signature, type_of
+from .mlir_text import names_of, signature, truth, type_of
 from .words import GraphWords
 
 if TYPE_CHECKING:
@@ -66,13 +66,9 @@ def _cholesky(w: StableHloWriter, xs: Sequence[Ref], static: dict[str, Any], mad
 def _triangular_solve(w: StableHloWriter, xs: Sequence[Ref], static: dict[str, Any], made: Any) -> Ref:
     (a, b), stack = xs, made.shape[:-2]
     given = [w.expand(x, (*stack, *x.shape[-2:])) for x in (a, b)]
-    how = f"left_side = true, lower = {_truth(static['lower'])}, unit_diagonal = {_truth(static['unit'])}"
+    how = f"left_side = true, lower = {truth(static['lower'])}, unit_diagonal = {truth(static['unit'])}"
     how += ", transpose_a = #stablehlo<transpose NO_TRANSPOSE>"
     return w.plain("triangular_solve", given, made.shape, a.dtype, how)
-
-
-def _truth(flag: bool) -> str:
-    return "true" if flag else "false"
 
 
 ROUTINES: dict[str, Callable[..., Ref]] = {"cholesky": _cholesky, "triangular_solve": _triangular_solve}

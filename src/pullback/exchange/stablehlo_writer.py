@@ -10,6 +10,8 @@ from typing import Any, final
 
 import numpy as np
 
+from ..compile.vocabulary import fold_identity
+from ..ops.window.patches import window_counts
 from .complex_words import real_dtype
 from .graph_writer import GraphWriter, NoEquivalent, Ref, Shape, array_key
 from .mlir_text import array_of, dense, integers, names_of, signature, tensor_type, type_of, types_of
@@ -241,12 +243,15 @@ class StableHloWriter(GraphWriter):
             word = _OF_BOOLEANS.get(word, word)
         if x.dtype.kind == "c" and word not in ("add", "multiply"):
             raise NoEquivalent("complex numbers have no order")
-        start = self.constant(identity_of(word, x.dtype))
+        start = self._fold_start(word, x.dtype)
         text = (
             f"stablehlo.reduce({x.name} init: {start.name}) applies stablehlo.{_REDUCTIONS[word]} "
             f"across dimensions = {integers(axes)}"
         )
         return self.emit(text, signature([x, start], [Ref("", shape, x.dtype)]), shape, x.dtype)
+
+    def _fold_start(self, word: str, dtype: np.dtype[Any]) -> Ref:
+        return self.constant(np.asarray(fold_identity(word, dtype), dtype))
 
     def contract(self, labels: Sequence[str], result: str, xs: Sequence[Ref]) -> Ref:
         if xs[0].dtype.kind == "b":
@@ -266,11 +271,7 @@ class StableHloWriter(GraphWriter):
         if x.dtype.kind == "c":
             raise NoEquivalent("convolutions of complex numbers are not exported")
         grid = ", ".join(map(str, range(len(stride))))
-        reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilation, strict=True)]
-        many = tuple(
-            (n + low + high - r) // s + 1
-            for n, (low, high), r, s in zip(x.shape[2:], padding, reach, stride, strict=True)
-        )
+        many = window_counts(self.format, x.shape[2:], w.shape[2:], stride, padding, dilation)
         pads = integers(integers(pair) for pair in padding)
         text = (
             f"stablehlo.convolution({x.name}, {w.name}) dim_numbers = [b, f, {grid}]x[o, i, {grid}]->[b, f, {grid}], "
@@ -304,7 +305,7 @@ class StableHloWriter(GraphWriter):
         while step < n:
             stops = tuple(m - step if i == axis else m for i, m in enumerate(x.shape))
             ahead = tuple(step if i == axis else m for i, m in enumerate(x.shape))
-            start = self.expand(self.constant(identity_of(word, x.dtype)), ahead)
+            start = self.expand(self._fold_start(word, x.dtype), ahead)
             earlier = self.slice(x, (0,) * x.ndim, stops, (1,) * x.ndim)
             x, step = getattr(k, word)(self.concat([start, earlier], axis), x), 2 * step
         return x
@@ -372,17 +373,6 @@ class StableHloWriter(GraphWriter):
         given = [stack, self.reshape(row, (1, *row.shape)), *start]
         text = f"stablehlo.dynamic_update_slice {names_of(given)}"
         return self.emit(text, signature(given, [stack]), stack.shape, stack.dtype)
-
-
-def identity_of(word: str, dtype: np.dtype[Any]) -> Any:
-    """Where a reduction by a word starts."""
-    if word in ("maximum", "minimum"):
-        lowest = word == "maximum"
-        if is_floating(dtype):
-            return np.asarray(-np.inf if lowest else np.inf, dtype)
-        ends = np.iinfo(dtype)
-        return np.asarray(ends.min if lowest else ends.max, dtype)
-    return np.asarray(word in ("multiply", "logical_and"), dtype)
 
 
 def _block(*xs: Ref) -> str:

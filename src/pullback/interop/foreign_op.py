@@ -20,6 +20,7 @@ class ForeignFunction(ABC):
     """A function of arrays in a row, computed by another library, with as many results as it says."""
 
     name: str
+    flat: Callable[..., tuple[Any, ...]]
     #: The structure of the results, once the function ran.
     structure: Any = None
 
@@ -44,6 +45,17 @@ class ForeignFunction(ABC):
     @abstractmethod
     def vectorize(self, axes: tuple[int | None, ...]) -> ForeignFunction | None:
         """Over a batch along these axes, and along the first axis of all results; None: element by element."""
+
+    @abstractmethod
+    def is_floating(self, array: Any) -> bool:
+        """Whether an array of the other library may have a cotangent."""
+
+    def call_floating(self, places: tuple[int, ...], arguments: Sequence[Any], *moving: Any) -> tuple[Any, ...]:
+        """The floating-point results, as a function of the arguments at some places."""
+        given = list(arguments)
+        for i, x in zip(places, moving, strict=True):
+            given[i] = x
+        return tuple(filter(self.is_floating, self.flat(*given)))
 
 
 class ForeignOp:

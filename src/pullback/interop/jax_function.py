@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ class JaxFunction(ForeignFunction):
 
     def make_pullback(self, wanted: tuple[int, ...], count: int) -> JaxFunction:
         def pull(*given: Any) -> tuple[Any, ...]:
-            some = self._floating_results(wanted, given[:count])
+            some = partial(self.call_floating, wanted, given[:count])
             _, back = import_jax(_WHAT).vjp(some, *(given[i] for i in wanted))
             return tuple(back(tuple(given[count:])))
 
@@ -51,7 +52,7 @@ class JaxFunction(ForeignFunction):
 
     def make_pushforward(self, moving: tuple[int, ...], count: int) -> JaxFunction:
         def push(*given: Any) -> tuple[Any, ...]:
-            some = self._floating_results(moving, given[:count])
+            some = partial(self.call_floating, moving, given[:count])
             primals = tuple(given[i] for i in moving)
             return tuple(import_jax(_WHAT).jvp(some, primals, tuple(given[count:]))[1])
 
@@ -60,16 +61,9 @@ class JaxFunction(ForeignFunction):
     def vectorize(self, axes: tuple[int | None, ...]) -> JaxFunction:
         return JaxFunction(f"batch of {self.name}", import_jax(_WHAT).vmap(self.flat, axes), self.compiled)
 
-    def _floating_results(self, places: tuple[int, ...], arguments: Sequence[Any]) -> Callable[..., tuple[Any, ...]]:
-        floating = import_jax(_WHAT).numpy.floating
-
-        def some(*moving: Any) -> tuple[Any, ...]:
-            given = list(arguments)
-            for i, x in zip(places, moving, strict=True):
-                given[i] = x
-            return tuple(x for x in self.flat(*given) if import_jax(_WHAT).numpy.issubdtype(x.dtype, floating))
-
-        return some
+    def is_floating(self, array: Any) -> bool:
+        numpy = import_jax(_WHAT).numpy
+        return bool(numpy.issubdtype(array.dtype, numpy.floating))
 
 
 def make_jax_function(f: Callable[..., Any], name: str, compiled: bool, structure: Any) -> JaxFunction:

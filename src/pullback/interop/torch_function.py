@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -68,7 +69,7 @@ class TorchFunction(ForeignFunction):
 
     def make_pullback(self, wanted: tuple[int, ...], count: int) -> TorchFunction:
         def pull(*given: Any) -> tuple[Any, ...]:
-            some = self._floating_results(wanted, given[:count])
+            some = partial(self.call_floating, wanted, given[:count])
             _, back = import_torch(_WHAT).func.vjp(some, *(given[i] for i in wanted))
             return tuple(back(tuple(given[count:])))
 
@@ -76,7 +77,7 @@ class TorchFunction(ForeignFunction):
 
     def make_pushforward(self, moving: tuple[int, ...], count: int) -> TorchFunction:
         def push(*given: Any) -> tuple[Any, ...]:
-            some = self._floating_results(moving, given[:count])
+            some = partial(self.call_floating, moving, given[:count])
             primals = tuple(given[i] for i in moving)
             return tuple(import_torch(_WHAT).func.jvp(some, primals, tuple(given[count:]))[1])
 
@@ -88,14 +89,8 @@ class TorchFunction(ForeignFunction):
         batch = import_torch(_WHAT).func.vmap(self.flat, in_dims=axes, randomness="different")
         return TorchFunction(f"batch of {self.name}", batch, True, self.repeats)
 
-    def _floating_results(self, places: tuple[int, ...], arguments: Sequence[Any]) -> Callable[..., tuple[Any, ...]]:
-        def some(*moving: Any) -> tuple[Any, ...]:
-            given = list(arguments)
-            for i, x in zip(places, moving, strict=True):
-                given[i] = x
-            return tuple(t for t in self.flat(*given) if t.is_floating_point())
-
-        return some
+    def is_floating(self, array: Any) -> bool:
+        return bool(array.is_floating_point())
 
 
 def _draws(run: Callable[[], Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Folds that leave masked entries out: of data that is harmless where it is masked, and the mask.
+"""Reductions that leave masked entries out, of data whose masked entries are harmless numbers, and of its mask.
 
 Each returns a value and its mask, which holds where nothing was left. There the value is that of harmless numbers, so
 that no rule meets an empty mean or an infinite maximum.

@@ -56,22 +56,22 @@ class BackwardCall:
         if side == "results":
             for hook in self._before:
                 bars = self._call(hook, bars, specs, side)
-            self._grad_output = self._shown(bars, side)
+            self._grad_output = self._list_gradients(bars, side)
             if self._places["arguments"].count(None) == len(self._places["arguments"]):
                 for hook in self._after:  # no argument has a cotangent, so this is all there is
-                    self._refuse_any(hook(self._module, self._shown([], "arguments"), self._grad_output))
+                    self._refuse_any(hook(self._module, self._list_gradients([], "arguments"), self._grad_output))
         else:
             for hook in self._after:
                 bars = self._call(hook, bars, specs, side)
             self._grad_output = ()  # a graph that is retained should not hold gradients
         return tuple(bars)
 
-    def _shown(self, bars: Sequence[Any], side: str) -> tuple[Any, ...]:
+    def _list_gradients(self, bars: Sequence[Any], side: str) -> tuple[Any, ...]:
         """One entry for each array of that side, as a tensor that the user may keep; None without a cotangent."""
         return tuple(None if i is None or bars[i] is None else _as_tensor(bars[i]) for i in self._places[side])
 
     def _call(self, hook: Callable[..., Any], bars: list[Any], specs: list[Spec], side: str) -> list[Any]:
-        shown = self._shown(bars, side)
+        shown = self._list_gradients(bars, side)
         found = hook(self._module, shown) if side == "results" else hook(self._module, shown, self._grad_output)
         if found is None:
             return bars
@@ -86,10 +86,10 @@ class BackwardCall:
         new = list(bars)
         for x, place in zip(given, places, strict=True):
             if place is not None:
-                new[place] = None if x is None else self._checked(x, specs[place], is_linked)
+                new[place] = None if x is None else self._check_gradient(x, specs[place], is_linked)
         return new
 
-    def _checked(self, given: Any, wanted: Spec, is_linked: bool) -> Any:
+    def _check_gradient(self, given: Any, wanted: Spec, is_linked: bool) -> Any:
         if not (isinstance(given, Value) or is_array(given)):
             raise HookError(
                 f"backward hook of {type(self._module).__name__}: returned a {type(given).__name__}, wanted tensors."

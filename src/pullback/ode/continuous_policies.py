@@ -20,22 +20,20 @@ from ..ops.index.indexing import getitem
 from ..ops.reduce import reductions
 from ..ops.shape.arrange import concat
 from ..ops.shape.reshaping import reshape
-from ..transforms.control.scan import scan
 from ..transforms.forward import jvp
 from ..transforms.reverse import vjp
 from ..transforms.vectorize import vmap
+from .adjoint_sweep import sweep_adjoint
 from .further_equations import (
     SENSITIVITIES,
+    FurtherSolves,
     Parameters,
     adjust_tolerance,
-    check_tolerances,
     dot,
     pull_in_batches,
-    push_sensitivity,
     solve_further,
 )
-from .loops import len_of
-from .policies import Call, DerivativePolicy
+from .policies import Call
 from .problem import Outcome, Problem
 
 _GOING_BACK = "the solve backward in time (pb.ode.InterpolatedAdjoint() is stable where this is not)"
@@ -43,7 +41,7 @@ _GOING_BACK = "the solve backward in time (pb.ode.InterpolatedAdjoint() is stabl
 
 @final
 @dataclass(frozen=True)
-class ContinuousAdjoint(DerivativePolicy):
+class ContinuousAdjoint(FurtherSolves):
     """By the adjoint equation, solved backward together with the state: nothing is saved but the solution, and the
     gradient is that of the equation, off by the error of the backward solve. The state is found again by going back,
     which is unstable where the system forgets its start (strong damping, stiffness). Tangents are those of
@@ -56,26 +54,16 @@ class ContinuousAdjoint(DerivativePolicy):
     -0.135335
     """
 
-    rtol: float | None = None
-    atol: float | None = None
-
-    def __post_init__(self) -> None:
-        check_tolerances(self, "ContinuousAdjoint")
-
     def saves_states(self, state_bytes: int, max_steps: int) -> bool:
         return False
 
-    def push(self, call: Call, tangents: Sequence[Any], done: Outcome, xs: Sequence[Any]) -> Any:
-        return push_sensitivity(call, adjust_tolerance(call.problem, self), tangents, xs)
-
     def pull(self, call: Call, bar: Any, done: Outcome, xs: Sequence[Any]) -> Sequence[Any]:
         problem = adjust_tolerance(call.problem, self)
-        rule = _pull_times if problem.has_times else _pull_end
-        return pull_in_batches(lambda bar, y, xs: rule(call, problem, bar, y, xs), call, bar, done.y, xs)
+        return pull_in_batches(lambda bar, y, xs: _pull_one(call, problem, bar, y, xs), call, bar, done.y, xs)
 
 
-def _go_back(call: Call, problem: Problem, state: tuple[Any, Any, Any], start: Any, end: Any, arguments: Any) -> Any:
-    """(y, a, g) at the end, from those at the start."""
+def _go_back(call: Call, problem: Problem, state: Any, start: Any, end: Any, arguments: Any) -> Any:
+    """(y, a, g) at the end, as a vector, from that at the start."""
     n, f = problem.size, problem.function
     size = Parameters(arguments).size
 
@@ -89,41 +77,21 @@ def _go_back(call: Call, problem: Problem, state: tuple[Any, Any, Any], start: A
     whole = replace(
         problem, function=slope, size=2 * n + size, has_times=False, saves_states=False, purpose=_GOING_BACK
     )
-    none = problem.place(np.zeros(0, problem.dtype))
-    z = solve_further(call, whole, concat(list(state)), start, end, none, *arguments)
-    return z[:n], z[n : 2 * n], z[2 * n :]
+    return solve_further(call, whole, state, start, end, problem.place(np.zeros(0, problem.dtype)), *arguments)
 
 
-def _pull_end(call: Call, problem: Problem, bar: Any, y: Any, xs: Sequence[Any]) -> list[Any]:
-    y0, t0, t1, times, *arguments = xs
-    parameters = Parameters(arguments)
-    state = (y, bar, problem.place(np.zeros(parameters.size, problem.dtype)))
-    _, a, g = _go_back(call, problem, state, t1, t0, arguments)
-    f = problem.slope(tuple(arguments))
-    return [a, -dot(a, f(t0, y0)), dot(bar, f(t1, y)), zeros(spec_of(times)), *parameters.place(g)]
+def _pull_one(call: Call, problem: Problem, bar: Any, y: Any, xs: Sequence[Any]) -> list[Any]:
+    """The cotangents of one element; at each saved time the state is set to the saved one."""
 
+    def go_back(z: Any, y: Any, start: Any, end: Any) -> Any:
+        return _go_back(call, problem, concat([y, z]), start, end, xs[4:])[problem.size :]
 
-def _pull_times(call: Call, problem: Problem, bar: Any, y: Any, xs: Sequence[Any]) -> list[Any]:
-    """From saved time to saved time, each of which brings its cotangent; the state is set to the saved one there."""
-    y0, t0, t1, times, *arguments = xs
-    parameters = Parameters(arguments)
-    f = problem.slope(tuple(arguments))
-
-    def step(c: tuple[Any, Any], x: tuple[Any, ...]) -> tuple[tuple[Any, Any], Any]:
-        a, g = c
-        bar_k, y_k, start, end = x
-        _, a, g = _go_back(call, problem, (y_k, a + bar_k, g), start, end, arguments)
-        return (a, g), dot(bar_k, f(start, y_k))
-
-    first = tuple(problem.place(np.zeros(size, problem.dtype)) for size in (problem.size, parameters.size))
-    ends = concat([reshape(t0, (1,)), times[: len_of(times) - 1]])
-    (a, g), times_bar = scan(step, first, (bar, y, times, ends), reverse=True)
-    return [a, -dot(a, f(t0, y0)), zeros(spec_of(t1)), times_bar, *parameters.place(g)]
+    return sweep_adjoint(problem, go_back, bar, y, xs)
 
 
 @final
 @dataclass(frozen=True)
-class ForwardSensitivity(DerivativePolicy):
+class ForwardSensitivity(FurtherSolves):
     """By the equation of the sensitivities, solved along with the state: their error is held below `rtol` and `atol`
     (by default those of the solution). A gradient solves for all sensitivities at once, a state each for every number
     in y0 and the parameters: for few of these, and for tangents.
@@ -135,17 +103,8 @@ class ForwardSensitivity(DerivativePolicy):
     -0.135335
     """
 
-    rtol: float | None = None
-    atol: float | None = None
-
-    def __post_init__(self) -> None:
-        check_tolerances(self, "ForwardSensitivity")
-
     def saves_states(self, state_bytes: int, max_steps: int) -> bool:
         return False
-
-    def push(self, call: Call, tangents: Sequence[Any], done: Outcome, xs: Sequence[Any]) -> Any:
-        return push_sensitivity(call, adjust_tolerance(call.problem, self), tangents, xs)
 
     def pull(self, call: Call, bar: Any, done: Outcome, xs: Sequence[Any]) -> Sequence[Any]:
         problem = adjust_tolerance(call.problem, self)

@@ -46,12 +46,17 @@ class _Rows(NamedTuple):
     is_beyond: Any
 
 
-def _find_rows(problem: Problem, done: Outcome, xs: Sequence[Any]) -> _Rows:
-    _, t0, t1, times, *arguments = xs
+def _find_times(done: Outcome, xs: Sequence[Any]) -> tuple[Any, Any]:
+    """The times of all rows, those to save and those that were found, and which of the former lie beyond the end."""
+    t0, t1, times = xs[1:4]
     end = getitem(done.found, -1)
     is_beyond = pointwise.greater((times - end) * pointwise.sign(t1 - t0), 0)
-    all_times = concat([pointwise.where(is_beyond, end, times), done.found])
-    return _Rows(all_times, vmap(problem.slope(tuple(arguments)))(all_times, done.y), is_beyond)
+    return concat([pointwise.where(is_beyond, end, times), done.found]), is_beyond
+
+
+def _find_rows(problem: Problem, done: Outcome, xs: Sequence[Any]) -> _Rows:
+    times, is_beyond = _find_times(done, xs)
+    return _Rows(times, vmap(problem.slope(tuple(xs[4:])))(times, done.y), is_beyond)
 
 
 def _pose_at_fixed_times(call: Call, done: Outcome, xs: Sequence[Any]) -> tuple[Call, Outcome, list[Any], Any]:
@@ -60,13 +65,10 @@ def _pose_at_fixed_times(call: Call, done: Outcome, xs: Sequence[Any]) -> tuple[
     """
 
     def order(done: Outcome, xs: Sequence[Any]) -> tuple[Any, ...]:
-        t0, t1, times = xs[1:4]
-        end = getitem(done.found, -1)
-        ahead = pointwise.sign(t1 - t0)
-        is_beyond = pointwise.greater((times - end) * ahead, 0)
-        every = concat([pointwise.where(is_beyond, end, times), done.found])
-        at = argsort(every * ahead, stable=True)
-        return end, getitem(every, at), getitem(done.y, at), getitem(done.places, at), argsort(at, stable=True)
+        times, _ = _find_times(done, xs)
+        at = argsort(times * pointwise.sign(xs[2] - xs[1]), stable=True)
+        rows = getitem(times, at), getitem(done.y, at), getitem(done.places, at)
+        return getitem(done.found, -1), *rows, argsort(at, stable=True)
 
     end, times, y, places, back = call.in_batches(order)(done, tuple(xs))
     posed = replace(call, problem=replace(call.problem, events=(), has_times=True))
@@ -92,6 +94,7 @@ def push_events(call: Call, tangents: Sequence[Any], done: Outcome, xs: Sequence
 
 
 def _push_one(problem: Problem, y_dot: Any, done: Outcome, xs: Sequence[Any], dots: Sequence[Any]) -> tuple[Any, Any]:
+    """The tangents of rows and times of one element, from those of its rows at fixed times."""
     rows = _find_rows(problem, done, xs)
     count, arguments = len_of(xs[3]), tuple(xs[4:])
     moving, found_dot = Differentiable(arguments), []
@@ -102,6 +105,7 @@ def _push_one(problem: Problem, y_dot: Any, done: Outcome, xs: Sequence[Any], do
             return g(t, y, *moving.fill(own))
 
         def move(t: Any, y: Any, slope: Any, y_dot: Any, of_all: Any = of_all) -> tuple[Any, Any]:
+            # g_y y' + g_p p' at a fixed time, and g_t + g_y f
             own, own_dot = moving.own, moving.select(dots[4:])
             rate = jvp(of_all, (t, y, *own), (one, slope, *map(_zeros_like, own)))[1]
             return jvp(of_all, (t, y, *own), (_zeros_like(t), y_dot, *own_dot))[1], rate

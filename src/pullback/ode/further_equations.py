@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,8 @@ from ..transforms.forward import jvp
 from ..transforms.vectorize import vmap
 from .differentiable import Differentiable
 from .methods import Tolerance
-from .policies import Call, fill_tangents, may_be_pulled
-from .problem import Problem, Status
+from .policies import Call, DerivativePolicy, fill_tangents, may_be_pulled
+from .problem import Outcome, Problem, Status
 from .solve_op import solve_vectors
 
 SENSITIVITIES = "the solve of its sensitivities"
@@ -110,10 +110,20 @@ def dot(a: Any, b: Any) -> Any:
     return reductions.sum(pointwise.multiply(a, b))
 
 
-def check_tolerances(policy: Any, what: str) -> None:
-    for name in ("rtol", "atol"):
-        if getattr(policy, name) is not None:
-            check_tolerance(getattr(policy, name), f"{what}: {name}")
+@dataclass(frozen=True)
+class FurtherSolves(DerivativePolicy):
+    """A policy that solves further equations, with tolerances of its own; by default those of the solution."""
+
+    rtol: float | None = None
+    atol: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("rtol", "atol"):
+            if getattr(self, name) is not None:
+                check_tolerance(getattr(self, name), f"{type(self).__name__}: {name}")
+
+    def push(self, call: Call, tangents: Sequence[Any], done: Outcome, xs: Sequence[Any]) -> Any:
+        return push_sensitivity(call, adjust_tolerance(call.problem, self), tangents, xs)
 
 
 def adjust_tolerance(problem: Problem, policy: Any) -> Problem:

@@ -23,13 +23,12 @@ from ..ops.elementwise import pointwise
 from ..ops.index.indexing import getitem
 from ..ops.shape.arrange import concat
 from ..ops.shape.reshaping import reshape
-from ..transforms.control.scan import scan
 from ..transforms.reverse import vjp
+from .adjoint_sweep import sweep_adjoint
 from .dense import find_steps, read_state
 from .differentiable import Differentiable
-from .further_equations import Parameters, adjust_tolerance, check_tolerances, dot, push_sensitivity, solve_further
-from .loops import len_of
-from .policies import Call, DerivativePolicy, fill_tangents
+from .further_equations import FurtherSolves, Parameters, adjust_tolerance, dot, push_sensitivity, solve_further
+from .policies import Call, fill_tangents
 from .problem import Outcome, Problem
 from .pull_op import make_pull_op
 
@@ -39,7 +38,7 @@ _RECORD = 4
 
 @final
 @dataclass(frozen=True)
-class InterpolatedAdjoint(DerivativePolicy):
+class InterpolatedAdjoint(FurtherSolves):
     """By the adjoint equation, solved backward, with the state read from the dense output of the solve: stable where a
     system forgets its start, as stiff and damped ones do, unlike `ContinuousAdjoint`. It holds a state per step. The
     gradient is that of the equation, off by the errors of the backward solve and of the dense output. Tangents are
@@ -52,17 +51,8 @@ class InterpolatedAdjoint(DerivativePolicy):
     -0.135335
     """
 
-    rtol: float | None = None
-    atol: float | None = None
-
-    def __post_init__(self) -> None:
-        check_tolerances(self, "InterpolatedAdjoint")
-
     def saves_states(self, state_bytes: int, max_steps: int) -> bool:
         return True
-
-    def push(self, call: Call, tangents: Sequence[Any], done: Outcome, xs: Sequence[Any]) -> Any:
-        return push_sensitivity(call, adjust_tolerance(call.problem, self), tangents, xs)
 
     def pull(self, call: Call, bar: Any, done: Outcome, xs: Sequence[Any]) -> Sequence[Any]:
         found = apply(_pull_op, bar, done.y, done.grid, done.states, done.counts, *xs, call=call)
@@ -94,30 +84,12 @@ def _go_back(
 
 
 def _pull_one(call: Call, problem: Problem, bar: Any, y: Any, record: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
-    """The cotangents of one element, those of y0, t0, t1, the times and the arguments."""
-    y0, t0, t1, times, *arguments = xs
-    parameters, n = Parameters(arguments), problem.size
-    f, ahead = problem.slope(tuple(arguments)), pointwise.sign(t1 - t0)
-    nothing = problem.place(np.zeros(parameters.size, problem.dtype))
+    ahead = pointwise.sign(xs[2] - xs[1])
 
-    def go_back(z: Any, start: Any, end: Any) -> Any:
-        return _go_back(call, problem, record, z, (start, end), ahead, arguments)
+    def go_back(z: Any, _: Any, start: Any, end: Any) -> Any:
+        return _go_back(call, problem, record, z, (start, end), ahead, xs[4:])
 
-    if problem.has_times:
-
-        def step(z: Any, x: tuple[Any, ...]) -> tuple[Any, Any]:
-            bar_k, y_k, start, end = x
-            z = go_back(concat([z[:n] + bar_k, z[n:]]), start, end)
-            return z, dot(bar_k, f(start, y_k))
-
-        ends = concat([reshape(t0, (1,)), times[: len_of(times) - 1]])
-        first = problem.place(np.zeros(n + parameters.size, problem.dtype))
-        z, times_bar = scan(step, first, (bar, y, times, ends), reverse=True)
-        t1_bar = zeros(spec_of(t1))
-    else:
-        z = go_back(concat([bar, nothing]), t1, t0)
-        times_bar, t1_bar = zeros(spec_of(times)), dot(bar, f(t1, y))
-    return [z[:n], -dot(z[:n], f(t0, y0)), t1_bar, times_bar, *parameters.place(z[n:])]
+    return sweep_adjoint(problem, go_back, bar, y, xs)
 
 
 def _pull_value(call: Call, xs: Sequence[Any]) -> tuple[Any, ...]:

@@ -165,12 +165,12 @@ def _expansion_of(e: Equation) -> Callable[..., Any] | None:
 def expand_equation(e: Equation) -> Program | None:
     """What an equation is expanded to, as a program of the symbols among its arguments; None if it stays as it is."""
     function = _expansion_of(e)
-    return None if function is None else stage_expansion(e, function)
+    return None if function is None else _stage_expansion(e, function)
 
 
 def expand_equation_anywhere(e: Equation) -> Program | None:
     """The same for where there is no NumPy; None if its op is not made of other ops for these arguments."""
-    return stage_expansion(e, functools.partial(e.op.form.anywhere, **e.static))
+    return _stage_expansion(e, functools.partial(e.op.form.anywhere, **e.static))
 
 
 def _expand_by(program: Program, expansion_of: Callable[[Equation], Callable[..., Any] | None]) -> Program:
@@ -189,7 +189,7 @@ def _expand_equations(
     for e in equations:
         e = names.equation(e)
         function = expansion_of(e)
-        expansion = None if function is None else stage_expansion(e, function)
+        expansion = None if function is None else _stage_expansion(e, function)
         if expansion is None:
             lines.append(e)
             continue
@@ -202,7 +202,7 @@ def _expand_equations(
     return lines
 
 
-def stage_expansion(e: Equation, expansion: Callable[..., Any]) -> Program | None:
+def _stage_expansion(e: Equation, expansion: Callable[..., Any]) -> Program | None:
     """An equation as a program of its symbols; None if its op cannot do that here."""
     places = [i for i, a in enumerate(e.args) if isinstance(a, Symbol)]
 

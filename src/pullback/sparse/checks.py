@@ -56,7 +56,7 @@ def expand_starts(indptr: Any, count: int, entries: int, what: str) -> Any:
     return np.repeat(np.arange(count), steps)
 
 
-def check_count(data: Any, rows: Any, cols: Any, what: str) -> None:
+def check_lengths(data: Any, rows: Any, cols: Any, what: str) -> None:
     count = spec_of(data).shape[0]
     if not count == rows.size == cols.size:
         raise ShapeError(f"{what}: {count} numbers, {rows.size} rows and {cols.size} columns; wants one of each.")

@@ -14,7 +14,7 @@ from ..ops.concrete import as_bare_array
 from ..ops.dispatch import as_value, ndim, shape
 from ..ops.index import indexing
 from .array import SparseArray
-from .checks import check_block, check_count, check_numbers, check_places, check_shape, expand_starts
+from .checks import check_block, check_lengths, check_numbers, check_places, check_shape, expand_starts
 from .conversions import from_library, is_library_matrix
 from .pattern import Pattern
 
@@ -32,7 +32,7 @@ def coo(data: Any, rows: Any, cols: Any, shape: tuple[int, int]) -> SparseArray:
     shape = check_shape(shape, "coo")
     data = check_numbers(data, 1, "coo")
     rows, cols = check_places(rows, shape[0], "coo: rows"), check_places(cols, shape[1], "coo: columns")
-    check_count(data, rows, cols, "coo")
+    check_lengths(data, rows, cols, "coo")
     return SparseArray(data, Pattern("coo", shape, rows, cols))
 
 
@@ -50,7 +50,7 @@ def csr(data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> SparseA
     data = check_numbers(data, 1, "csr")
     cols = check_places(indices, shape[1], "csr: indices")
     rows = expand_starts(indptr, shape[0], cols.size, "csr")
-    check_count(data, rows, cols, "csr")
+    check_lengths(data, rows, cols, "csr")
     return SparseArray(data, Pattern("csr", shape, rows, cols))
 
 
@@ -67,7 +67,7 @@ def csc(data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> SparseA
     data = check_numbers(data, 1, "csc")
     rows = check_places(indices, shape[0], "csc: indices")
     cols = expand_starts(indptr, shape[1], rows.size, "csc")
-    check_count(data, rows, cols, "csc")
+    check_lengths(data, rows, cols, "csc")
     return SparseArray(data, Pattern("csc", shape, rows, cols))
 
 
@@ -86,7 +86,7 @@ def bsr(data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> SparseA
     r, c = check_block(spec_of(data).shape[1:], shape, "bsr")
     cols = check_places(indices, shape[1] // c, "bsr: indices")
     rows = expand_starts(indptr, shape[0] // r, cols.size, "bsr")
-    check_count(data, rows, cols, "bsr")
+    check_lengths(data, rows, cols, "bsr")
     return SparseArray(data, Pattern("bsr", shape, rows, cols, (r, c)))
 
 

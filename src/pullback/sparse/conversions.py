@@ -9,7 +9,7 @@ from ..arrays.backends import is_array
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor
 from ..errors import ConversionError, DtypeError, ShapeError
-from .checks import check_count, check_numbers, check_places, check_shape, expand_starts
+from .checks import check_lengths, check_numbers, check_places, check_shape, expand_starts
 from .entries import Entries
 from .pattern import Pattern
 from .structure import list_entries
@@ -81,5 +81,5 @@ def from_library(matrix: Any) -> Entries:
         minor = check_places(matrix.indices, grid[0 if by_columns else 1], "from_scipy: indices")
         major = expand_starts(matrix.indptr, grid[1 if by_columns else 0], minor.size, "from_scipy")
         rows, cols = (minor, major) if by_columns else (major, minor)
-    check_count(data, rows, cols, "from_scipy")
+    check_lengths(data, rows, cols, "from_scipy")
     return Entries(data, Pattern(format, sizes, rows, cols, block))

@@ -17,6 +17,7 @@ from ..arrays.trees import flatten, unflatten
 from ..errors import ArgumentError, ConversionError, DtypeError, PullbackError
 from ..ops.dispatch import as_value
 from ..program.constants import Constants
+from ..program.decisions import Decisions
 from ..program.hoist import hoist
 from ..program.ir import Program
 from ..program.run import prepare, run
@@ -25,7 +26,7 @@ from ..settings import modes
 from .boundary import unwrap_to_level
 from .control.branch_results import check_one_structure
 from .control.flow.derive import stage_unseen
-from .control.paths import stage_paths
+from .control.paths import stage_paths, stage_with_branches
 from .custom.rules import is_tracked
 from .forward import jvp
 from .reverse import grad
@@ -157,14 +158,11 @@ def trace_with_captures(
 
 def _trace_with_branches(function: Callable[..., Any], specs: Sequence[Spec], shared: bool) -> Program:
     """A function as equations; where it branches on its values, both ways are followed."""
-    try:
-        return trace(function, *specs, shared=shared)
-    except ConversionError as error:
-        if not error.asked_by_branch:
-            raise
-    constants = Constants()
-    follow = lambda decisions: stage_unseen(function, *specs, constants=constants, decisions=decisions)  # noqa: E731
-    return stage_paths(follow, "a function of the user's")
+
+    def along(constants: Constants, decisions: Decisions) -> Program:
+        return stage_unseen(function, *specs, constants=constants, decisions=decisions)
+
+    return stage_with_branches("a function of the user's", lambda: trace(function, *specs, shared=shared), along)
 
 
 def _is_argument(x: Any) -> bool:

@@ -239,10 +239,10 @@ def _check_start(log_density: Callable[[Any], Any], start: Any) -> None:
         value, slope = _slope_of(log_density)(start)
     if not (is_concrete(value) and is_concrete(slope)):
         return
-    wrong = "log-density" if not np.isfinite(float(value)) else "slope"
-    if wrong == "log-density" or not bool(all_of(isfinite(slope))):
+    name, found = ("slope", slope) if np.isfinite(float(value)) else ("log-density", value)
+    if not bool(all_of(isfinite(found))):
         raise ArgumentError(
-            f"mcmc: the {wrong} at the start is {value if wrong == 'log-density' else slope}, which no chain can leave."
+            f"mcmc: the {name} at the start is {found}, which no chain can leave."
             "\n  Start where the density is positive; a density over supports goes through to_unconstrained; a smaller "
             "`spread` keeps the chains near the initial point."
         )

@@ -1,4 +1,4 @@
-"""Which constraints count as active where a solution is differentiated, and what is said where that cannot be told.
+"""The active set at a solution that is differentiated: which constraints are in it, and errors where none can tell.
 
 A solution has a derivative if each constraint is either active, with a multiplier that is not zero, or not active.
 Where one is active with a multiplier of zero it has two one-sided ones: that of the problem in which the constraint

@@ -67,9 +67,11 @@ def make_condensed_solve(
         pieces = active_set.pieces(apart)
         hessian, equal, inside = shape.cut_conditions(slopes(w, *p))
         right, right_y, right_z = shape.cut_unknown(r)
+        # rows below the Hessian: equations, gathered inequalities, cones
         borders = [_Border(equal, equal, 0.0, right_y)]
         if numbers:
             chosen = _Gathered(pieces[:numbers], _count_gathered(shape))
+            # rows of inactive inequalities say dz = r, which moves to the right side
             known = pointwise.where(chosen.is_active, 0.0, right_z[:numbers])
             if not is_transposed:
                 right = right + matmul(inside[:numbers].T, known)

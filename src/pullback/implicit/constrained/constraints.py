@@ -1,4 +1,4 @@
-"""What a minimum may be held to: equations, inequalities and cones, as objects that turn x into rows."""
+"""Constraints of a minimum: equations, inequalities and cones, as objects that turn x into rows."""
 
 from __future__ import annotations
 

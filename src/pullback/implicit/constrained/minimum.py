@@ -22,7 +22,7 @@ from .active_set import ActiveSet, name_dependent_rows
 from .condensed import condensed_size, make_condensed_solve
 
 
-class Posed(Protocol):
+class ConstrainedProblem(Protocol):
     """A program as `solve_program` takes it."""
 
     @property
@@ -62,7 +62,7 @@ _MARGIN = 100.0
 
 
 def solve_program(
-    program: Posed, leaves: list[Any], x0: Any, params: tuple[Any, ...], options: SolveOptions,
+    program: ConstrainedProblem, leaves: list[Any], x0: Any, params: tuple[Any, ...], options: SolveOptions,
     policy: DerivativePolicy, method: Any,
 ) -> Solution:  # fmt: skip
     """The solution, with its multipliers."""

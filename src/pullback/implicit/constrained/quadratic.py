@@ -76,6 +76,7 @@ def solve_qp(
 def solve_quadratic(
     P: Any, q: Any, A: Any, b: Any, G: Any, h: Any, cones: Sequence[int], options: SolveOptions
 ) -> Solution:
+    """Check the program, solve it in units in which its numbers are about one, and return the solution in its own."""
     q = as_array_leaf(q, "qp")
     if len(shape(q)) != 1 or not shape(q)[0]:
         raise ShapeError(f"qp: q is a vector, got the shape {shape(q)}.\n  For a batch of programs use pb.vmap.")

@@ -1,4 +1,4 @@
-"""What speaks against the result of a minimizer with constraints: a saddle, contradictions, a minimum far away."""
+"""Doubts about a minimum with constraints: a saddle, constraints that contradict each other, no minimum at all."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ def _explain_multipliers(problem: SolverProblem, w: Any) -> str:
 
 
 def _explain_failure(problem: SolverProblem, w: Any) -> str:
+    """Why a search did not converge: there is no feasible point, or no minimum, or no room between the constraints."""
     shape = problem.program
     derivatives = differentiate_conditions(problem, w)
     _, equal, inside = map(to_host, shape.cut_conditions(problem.conditions(w)))
@@ -57,6 +58,7 @@ def _explain_failure(problem: SolverProblem, w: Any) -> str:
     size = np.abs(weights).max(initial=0.0)
     rows = np.concatenate([to_host(derivatives.equal), to_host(derivatives.inside)])
     if size > _FAR_AWAY:
+        # y^T E + z^T C with z >= 0 must not be negative: that it is, with no slope, proves that no point is feasible
         values = np.concatenate([equal, inside])
         slope, sum_of_values = np.abs(weights @ rows).max() / size, weights @ values / size
         cancelled = slope <= _CANCELLED * np.abs(rows).max(initial=1.0)

@@ -156,11 +156,12 @@ def linearize(
     )  # fmt: skip
 
 
-def require_program(problem: SolverProblem) -> ProgramShape:
+def require_program(problem: SolverProblem, method: Any) -> ProgramShape:
+    """The shape of the program that a method for minima with constraints is to solve, or an error."""
     if problem.program is None:
         raise ArgumentError(
-            "The method is for minima with constraints.\n  Use it in pb.argmin(f, x0, constraints=[...]) or "
-            "pb.implicit.qp, or solve with BFGS()."
+            f"{type(method).__name__} is for minima with constraints.\n  Use it in pb.argmin(f, x0, constraints=[...]) "
+            "or pb.implicit.qp, or solve with BFGS()."
         )
     shape: ProgramShape = problem.program
     return shape

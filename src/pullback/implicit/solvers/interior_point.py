@@ -1,4 +1,4 @@
-"""The interior-point method for minima with constraints that bend."""
+"""The interior-point method for minima with nonlinear constraints."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _CURVATURE, _FIRST_SHIFT, _SHIFT_GROWTH, _SHIFTS = 1e-10, 1e-4, 8.0, 25
 @final
 @dataclass(frozen=True)
 class InteriorPoint(PackageMethod):
-    """For minima with constraints that may bend: for one mu after another, steps to the minimum of f with a barrier, mu
+    """For minima with nonlinear constraints: for one mu after another, steps to the minimum of f with a barrier, mu
     times the logarithm of s, shortened until that and what is missing of the constraints fall together. Where the
     Hessian curves down, a multiple of the identity is added. `barrier` is the first mu.
 
@@ -64,7 +64,7 @@ class InteriorPoint(PackageMethod):
             raise ArgumentError(f"InteriorPoint: barrier must be a positive number, got {self.barrier!r}.")
 
     def init(self, problem: SolverProblem, start: Any) -> State:
-        shape, xp, dtype = require_program(problem), problem.xp, problem.dtype
+        shape, xp, dtype = require_program(problem, self), problem.xp, problem.dtype
         unit = shape.cones.unit(xp, dtype)
         x, y, _ = shape.cut_unknown(start)
         inside = shape.cut_conditions(problem.conditions(start))[2]
@@ -137,7 +137,7 @@ def _lower_barrier(problem: SolverProblem, state: State) -> State:
 
 def _least_weight(multipliers: list[Any], derivatives: Derivatives) -> Any:
     """What the merit makes of missing constraints at least: what the next multipliers are, but no more than slopes of f
-    compared to those of constraints. With more, steps along constraints that bend are tiny where f is small beside
+    compared to those of constraints. With more, steps along nonlinear constraints are tiny where f is small beside
     them.
     """
     slopes = concat([derivatives.equal, derivatives.inside])

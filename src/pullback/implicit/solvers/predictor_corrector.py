@@ -43,12 +43,12 @@ class PredictorCorrector(PackageMethod):
 
     def init(self, problem: SolverProblem, start: Any) -> State:
         """The point that is closest to fulfilling C = 0, with s and z moved inside."""
-        shape = require_program(problem)
+        shape = require_program(problem, self)
         x, y, z = shape.cut_unknown(start)
         unit = shape.cones.unit(problem.xp, problem.dtype)
         derivatives = differentiate_conditions(problem, start)
-        inside = shape.cut_conditions(problem.conditions(start))[2]
         conditions, scalings = problem.conditions(start), shape.cones.scaling(unit, unit)
+        inside = shape.cut_conditions(conditions)[2]
         plain = linearize(problem, conditions, 0 * inside, z, derivatives, scalings)
         step = plain.direction(0 * z)
         s, x = shape.cones.move_inside(step["ds"], unit), x + step["dx"]

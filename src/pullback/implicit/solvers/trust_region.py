@@ -24,15 +24,15 @@ _SHRINK, _GROW = 0.25, 2.0
 
 
 class _Model(NamedTuple):
-    """g^T p + p^T B p / 2 for a step p: its slope g, the product with B as (v, B v), and where the model is least."""
+    """g^T p + p^T B p / 2 for a step p: its slope g, the function v -> B v, and where the model is least."""
 
     slope: Any
-    bend: Any
+    apply_hessian: Any
     newton: Any
 
     def change(self, p: Any) -> Any:
         """What the model says of a step."""
-        return dot(self.slope, p) + 0.5 * dot(p, self.bend(p))
+        return dot(self.slope, p) + 0.5 * dot(p, self.apply_hessian(p))
 
 
 @final
@@ -123,11 +123,12 @@ def _follow_dogleg(model: _Model, radius: Any) -> Any:
     slope, newton = model.slope, model.newton
     size = norm(slope)
     size = pointwise.where(size > 0, size, 1.0)
-    bent = dot(slope, model.bend(slope)) / (size * size)
-    lowest = pointwise.where(bent > 0, size / pointwise.where(bent > 0, bent, 1.0), radius)
+    curvature = dot(slope, model.apply_hessian(slope)) / (size * size)
+    lowest = pointwise.where(curvature > 0, size / pointwise.where(curvature > 0, curvature, 1.0), radius)
     first = -(pointwise.minimum(lowest, radius) / size) * slope
-    usable = (dot(slope, newton) < 0) & (dot(newton, model.bend(newton)) > 0) & pointwise.isfinite(norm(newton))
-    newton = pointwise.where(usable & (bent > 0), newton, first)
+    is_convex = dot(newton, model.apply_hessian(newton)) > 0
+    usable = (dot(slope, newton) < 0) & is_convex & pointwise.isfinite(norm(newton))
+    newton = pointwise.where(usable & (curvature > 0), newton, first)
     way = newton - first
     # |first + t way| = radius
     a, b, c = dot(way, way), dot(first, way), radius * radius - dot(first, first)

@@ -130,7 +130,7 @@ def _attend_band(
     keys = [xp.arange(*ends) for ends in band.keys]
     places = [*map(xp.arange, lead), xp.arange(band.start, band.stop), xp.concatenate(keys)]
     if score_mod is not None:
-        scores = _changed_scores(score_mod, scores, places, dtype)
+        scores = _change_scores(score_mod, scores, places, dtype)
     if mask_mod is not None and band.is_masked:
         allowed = at_places(mask_mod, places)
         # a bias, since `where` would mask the cotangents of q and k for nothing: they are zero wherever a weight is
@@ -138,7 +138,7 @@ def _attend_band(
     return _attend(scores, v)
 
 
-def _changed_scores(score_mod: Callable[..., Any], scores: Any, places: list[Any], dtype: Any) -> Any:
+def _change_scores(score_mod: Callable[..., Any], scores: Any, places: list[Any], dtype: Any) -> Any:
     changed = for_each_pair(score_mod, 1)(scores, *places)
     if shape(changed) != shape(scores):
         raise ShapeError(

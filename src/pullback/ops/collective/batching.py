@@ -22,9 +22,7 @@ def batch_behind(first: int, gives_one: bool) -> Any:
 
     def batch(op: Op, size: int, args: Sequence[Any], axes: Sequence[Any], static: dict[str, Any]) -> tuple[Any, Any]:
         moved = [move_batch_first(x, a, size) for x, a in zip(args[first:], axes[first:], strict=True)]
-        ones = [
-            x if a is None else getitem(x, (slice(None),) * a + (0,)) for x, a in zip(args[:first], axes, strict=False)
-        ]
+        ones = list(map(_first_along, args[:first], axes))
         out = run(op, [*ones, *moved], static)
         return out, None if gives_one else (0,) * len(out)
 

@@ -35,7 +35,7 @@ def _convolve_value(xp: Any, x: Any, y: Any) -> Any:
 
 
 def _expand_convolve(x: Any, y: Any) -> Any:
-    """As a convolution of grids by the reversed vector, which floating numbers have, else as sums over windows."""
+    """As a convolution of grids by the reversed vector for floating-point numbers, else as sums over windows."""
     n, m = shape(x)[-1], shape(y)[-1]
     dtype = result_dtype((spec_of(x), spec_of(y)))
     if ndim(x) == ndim(y) == 1 and dtype.kind not in "biuc":

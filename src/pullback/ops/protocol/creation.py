@@ -16,7 +16,7 @@ from ...errors import UnsupportedFunction
 from ..shape import reshaping
 from . import metadata
 from .buffers import ConstantBuffer, as_buffer_views
-from .nested import as_array_or_value, carries_derivative, join, unwrap_nested
+from .nested import any_derivative, as_array_or_value, carries_derivative, join, unwrap_nested
 
 #: NumPy's own: while a user's function runs, these names stand for others.
 _ARANGE, _ARRAY = np.arange, np.array
@@ -33,15 +33,11 @@ def as_buffer(made: Any) -> Any:
     return made
 
 
-def _any_derivative(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return any(map(carries_derivative, args)) or (bool(kwargs) and any(map(carries_derivative, kwargs.values())))
-
-
 def create(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`np.zeros` and the like: a new array of numbers; or, as `np.full(n, x)`, of values that carry derivatives."""
-    if not _any_derivative(args, kwargs):
+    if not any_derivative(args, kwargs):
         return as_buffer(original(*args, **kwargs))
-    if original in _LIKE and args and not _any_derivative(args[1:], kwargs):
+    if original in _LIKE and args and not any_derivative(args[1:], kwargs):
         made = _make_like(original, *args, **kwargs)
         if made is not None:
             return made
@@ -71,7 +67,7 @@ def _is_known(shape: tuple[Any, ...]) -> bool:
 
 def convert(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`np.array` and `np.asarray`: nested lists of values are joined."""
-    if not _any_derivative(args, kwargs) or object in (*args[1:], kwargs.get("dtype")):
+    if not any_derivative(args, kwargs) or object in (*args[1:], kwargs.get("dtype")):
         return _convert_constant(original, *args, **kwargs)
     given, (first, *rest) = kwargs, args or (kwargs.pop("object", kwargs.pop("a", None)),)
     if isinstance(first, (Buffer, Value)) and _returns_itself(original, first, *rest, **given):
@@ -130,7 +126,7 @@ def call_elementwise(function: Callable[..., Any], args: tuple[Any, ...], what: 
 
 def call_vectorized(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     """The call of a function of `np.vectorize`."""
-    if not _any_derivative(args, kwargs):
+    if not any_derivative(args, kwargs):
         return original(self, *args, **kwargs)
     if self.signature is not None or not hasattr(self, "pyfunc"):
         raise UnsupportedFunction("np.vectorize: with a signature it has no rule here.\n  Use pb.vmap(f).")
@@ -147,10 +143,10 @@ def call_vectorized(original: Callable[..., Any], self: Any, *args: Any, **kwarg
 
 def call_python_ufunc(ufunc: Any, *args: Any) -> Any:
     """A ufunc that `np.frompyfunc` made of a Python function: that function of each element."""
-    return call_elementwise(lambda *elements: ufunc(*map(_boxed, elements)), args, f"np.{ufunc.__name__}")
+    return call_elementwise(lambda *elements: ufunc(*map(_box, elements)), args, f"np.{ufunc.__name__}")
 
 
-def _boxed(x: Any) -> Any:
+def _box(x: Any) -> Any:
     """A value as an object, so that NumPy hands it to a Python function as it is."""
     box = np.empty((), object)
     box[()] = x
@@ -177,19 +173,19 @@ class _Rows:
         return np.column_stack(arrays) if self._join_columns else np.concatenate([np.atleast_1d(x) for x in arrays])
 
 
-def _named(names: str, how: Callable[..., Any]) -> dict[str, Any]:
+def _bind_names(names: str, how: Callable[..., Any]) -> dict[str, Any]:
     return {name: functools.partial(how, getattr(np, name)) for name in names.split()}
 
 
 #: What stands for NumPy's functions where a user's function calls them, by name.
 CREATION: dict[str, Any] = {
-    **_named(
+    **_bind_names(
         "zeros ones empty full eye identity tri arange linspace logspace geomspace zeros_like ones_like empty_like "
         "full_like copy",
         create,
     ),
-    **_named("array asarray asanyarray ascontiguousarray asfortranarray", convert),
-    **_named("fromiter", convert_iterable),
+    **_bind_names("array asarray asanyarray ascontiguousarray asfortranarray", convert),
+    **_bind_names("fromiter", convert_iterable),
 }
 SHOW_MEMORY = functools.partial(show_memory, np.lib.stride_tricks.as_strided)
 #: Objects of NumPy's that others stand for.

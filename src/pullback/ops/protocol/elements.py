@@ -148,7 +148,7 @@ def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = N
     points = np.stack([as_bare_array(column, "histogramdd").ravel() for column in columns], axis=-1)
     sums: Any = np.histogramdd(points, [as_bare_array(x, "histogramdd") for x in edges])[0]
     if density:
-        total = sums.sum()
+        total = sums.sum()  # counts over the volume of each bin
         for axis, of_axis in enumerate(edges):
             widths = reshaping.reshape(calculus.diff(of_axis), [-1 if i == axis else 1 for i in _count(len(edges))])
             sums = divide(sums, widths)

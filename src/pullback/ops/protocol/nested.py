@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,11 @@ def carries_derivative(x: Any) -> bool:
     if type(x) is Tensor:
         return x.node is not None or not is_array(x.value) or x.is_traced
     return isinstance(x, Value) or (isinstance(x, Buffer) and hasattr(x, "whole"))
+
+
+def any_derivative(args: Iterable[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an argument of a call carries a derivative."""
+    return any(map(carries_derivative, args)) or (bool(kwargs) and any(map(carries_derivative, kwargs.values())))
 
 
 def unwrap_nested(x: Any) -> Any:

@@ -27,7 +27,7 @@ from ..index import indexing
 from ..lazy import find_public, load_module
 from ..reduce import reductions
 from ..shape import arrange, reshaping
-from .nested import as_array_or_value, carries_derivative, join, unwrap_nested
+from .nested import any_derivative, as_array_or_value, carries_derivative, join, unwrap_nested
 
 #: Options that change no result.
 _WITHOUT_EFFECT = frozenset((
@@ -43,7 +43,7 @@ def rule_for(name: str, original: Callable[..., Any], ours: Callable[..., Any]) 
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not any(map(carries_derivative, args)) and not any(map(carries_derivative, kwargs.values())):
+        if not any_derivative(args, kwargs):
             return original(*args, **kwargs)
         bound = inspect.signature(original).bind(*args, **kwargs)
         given: dict[str, Any] = {}
@@ -88,7 +88,7 @@ def refusal_for(name: str, original: Callable[..., Any], instead: str) -> Callab
         try:
             found = original(*map(watch, args), **{key: watch(x) for key, x in kwargs.items()})
         except Exception as error:
-            if not lost and carries_derivative([*args, *kwargs.values()]):  # the error may tell of anything
+            if not lost and any_derivative(args, kwargs):  # the error may tell of anything
                 raise _bare_arrays_error(name, instead) from error
             if lost or isinstance(error, ConversionError):
                 raise _no_numbers_error(name, instead) from error
@@ -160,7 +160,7 @@ _STRUCTURES: dict[Any, Callable[..., Any]] = {
 }
 
 
-def _structured(a: Any, assume_a: Any, lower: bool, name: str) -> Any:
+def _apply_structure(a: Any, assume_a: Any, lower: bool, name: str) -> Any:
     structure = "her" if assume_a in ("sym", "symmetric") and as_value(a).dtype.kind != "c" else assume_a
     if structure not in _STRUCTURES:
         raise UnsupportedFunction(
@@ -170,12 +170,12 @@ def _structured(a: Any, assume_a: Any, lower: bool, name: str) -> Any:
 
 
 def solve(a: Any, b: Any, lower: bool = False, assume_a: Any = None, transposed: bool = False) -> Any:
-    matrix = _structured(a, assume_a, lower, "solve")
+    matrix = _apply_structure(a, assume_a, lower, "solve")
     return _linalg("solve")(reshaping.matrix_transpose(matrix) if transposed else matrix, b)
 
 
 def inv(a: Any, assume_a: Any = None, lower: bool = False) -> Any:
-    return _linalg("inv")(_structured(a, assume_a, lower, "inv"))
+    return _linalg("inv")(_apply_structure(a, assume_a, lower, "inv"))
 
 
 def cholesky(a: Any, lower: bool = False) -> Any:

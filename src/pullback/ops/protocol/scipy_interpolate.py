@@ -20,7 +20,7 @@ from ..elementwise import pointwise
 from ..index import indexing
 from ..lazy import find_public
 from ..shape import reshaping
-from .nested import as_array_or_value, carries_derivative
+from .nested import any_derivative, as_array_or_value
 from .scipy_functions import as_argument
 
 
@@ -47,6 +47,7 @@ class Pieces(NamedTuple):
         return self._replace(c=c)
 
     def evaluate(self, x: Any, name: str) -> Any:
+        """The polynomial of the piece that each point lies in; beyond the ends what is to stand there."""
         if not np.all(np.diff(self.x) > 0):
             raise UnsupportedFunction(f"{name}: breakpoints that decrease have no rule here.\n  Reverse the order.")
         first, last = self.x[0], self.x[-1]
@@ -57,7 +58,7 @@ class Pieces(NamedTuple):
         i = place_of(self.x, x)
         h = reshaping.reshape(x - find_public("take")(self.x, i), (*shape(x), *(1,) * rest))
         c = indexing.take(self.c, i, axis=1)
-        found = c[0]
+        found = c[0]  # Horner's rule
         for row in range(1, shape(c)[0]):
             found = found * h + c[row]
         axes = range(ndim(found))
@@ -251,7 +252,7 @@ def evaluate_grid(self: Any, xi: Any, method: Any = None, *, nu: Any = None) -> 
 def _with_rule(original: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if "pieces" in vars(self) or carries_derivative([*args, *kwargs.values()]):
+        if "pieces" in vars(self) or any_derivative(args, kwargs):
             return rule(self, *args, **kwargs)
         return original(self, *args, **kwargs)
 

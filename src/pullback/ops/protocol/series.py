@@ -12,7 +12,7 @@ import numpy as np
 
 from ..dispatch import as_value, ndim, shape
 from ..shape import reshaping
-from .nested import carries_derivative
+from .nested import any_derivative
 from .scipy_functions import as_argument
 
 #: How the names of functions begin, by module.
@@ -41,7 +41,7 @@ def changes_of(name: str, module: Any) -> dict[str, tuple[Any, Any]]:
 def _with_rule(original: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if carries_derivative([*args, *kwargs.values()]):
+        if any_derivative(args, kwargs):
             return rule(*map(as_argument, args), **{key: as_argument(x) for key, x in kwargs.items()})
         return original(*args, **kwargs)
 

@@ -7,6 +7,7 @@ program of the values it reads, and a `branch` chooses between the two.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -67,6 +68,18 @@ def stage_paths(trace: Callable[[Decisions], Program], what: str, outside: Outsi
         if traced > 1:  # no run of the function would have gone both ways
             effects.undo()
         raise
+
+
+def stage_with_branches(
+    what: str, at_once: Callable[[], Program], along: Callable[[Constants, Decisions], Program]
+) -> Program:
+    """A function staged `at_once`; where a Python branch of it asks for a traced value, `along` each of its paths."""
+    try:
+        return at_once()
+    except ConversionError as error:
+        if not error.asked_by_branch:
+            raise
+    return stage_paths(functools.partial(along, Constants()), what)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from ...ops.reduce.reductions import all as all_of
 from ...ops.replay.rehearsal import watched_dry_run
 from ...ops.shape.arrange import concat
 from ...ops.shape.reshaping import astype, reshape
-from ...program.ir import Program
+from ...program.ir import Program, nested_programs
 from ...program.passes import drop_unused
 from ...program.run import run
 from ...program.stage import stage
@@ -63,14 +63,13 @@ def stage_call(flat: FlatCall) -> MovingProgram | None:
 
 def _only_computes(program: Program) -> bool:
     """Whether a program may run more than once, and has the same derivatives in both modes."""
-    for e in program.equations:
-        if type(e.op.form) is Flow:  # a loop or branch does what its programs do
-            inner = [x for value in e.static.values() for x in (value if type(value) is tuple else (value,))]
-            if not all(_only_computes(x) for x in inner if isinstance(x, Program)):
-                return False
-        elif e.op.stops_tapes or not (e.effects.repeat and e.effects.drop):
-            return False
-    return True
+    programs = (program, *nested_programs(program.equations))
+    return all(
+        type(e.op.form) is Flow  # a loop or branch does what its programs do
+        or (not e.op.stops_tapes and e.effects.repeat and e.effects.drop)
+        for each in programs
+        for e in each.equations
+    )
 
 
 def plan_product(
