@@ -1001,3 +1001,37 @@ def test_a_compiled_loop_has_no_carries_that_nothing_depends_on():
         assert compiled.find(1.0).memory().arena < 4000
         assert np.array_equal(pb.jit(lambda x, kind=kind: rounds(kind, x)[3])(1.0), rounds(kind, 1.0)[3])
         assert pb.jit(pb.grad(lambda x, kind=kind: rounds(kind, x)[1]))(1.0) == 2.875
+
+
+def halve(x):
+    def body(c):
+        total, x = c
+        total += x
+        x /= 2
+        return total, x
+
+    return pb.while_loop(lambda c: c[1] > 1, body, (x * 0.0, x))[0]
+
+
+def add_three_times(x):
+    def body(i, total):
+        total += x * (i + 1)
+        return total
+
+    return pb.fori_loop(0, 3, body, 0.0 * x)
+
+
+@pytest.mark.parametrize(
+    ("f", "wanted", "slopes"), [(halve, [14, 4.5], [1.75, 1.5]), (add_three_times, [48, 18], [6, 6])]
+)
+def test_a_body_may_update_numbers_in_place(f, wanted, slopes):
+    xs, ones = np.array([8.0, 3.0]), np.ones(2)
+    for run in (lambda x: x, pb.jit):
+        assert [float(run(f)(x)) for x in xs] == wanted
+        assert [float(run(pb.grad(f))(x)) for x in xs] == slopes
+        close(run(pb.vmap(f))(xs), wanted)
+        close(run(pb.vmap(pb.grad(f)))(xs), slopes)
+        close(run(lambda x: pb.jvp(pb.vmap(f), (x,), (ones,))[1])(xs), slopes)
+    x = np.array(8.0)
+    pb.while_loop(lambda n: n < 9, lambda n: n.__iadd__(1), x)
+    assert x == 8

@@ -679,3 +679,29 @@ def test_a_constant_that_is_rebound_keeps_the_value_that_a_tape_inside_a_transfo
         pb.jvp(pb.grad(f), (x,), (x,))[0], pb.linearize(pb.grad(f), x)[0],
     ):  # fmt: skip
         np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-8)
+
+
+def add_a_copy(x):
+    v = x * 2
+    other = x.copy()
+    v += other
+    return v
+
+
+def add_an_array_that_was_filled(x):
+    v, other = x * 2, np.zeros(3)
+    other[1] = x[0]
+    v[1:] *= other[1:]
+    v += other
+    return v
+
+
+@pytest.mark.parametrize(("f", "wanted"), [(add_a_copy, [3, 6, 9]), (add_an_array_that_was_filled, [2, 5, 0])])
+def test_values_of_transforms_are_updated_by_variables_made_inside(f, wanted):
+    x = np.array([1.0, 2.0, 3.0])
+    np.testing.assert_allclose(pb.jit(f)(x), wanted)
+    np.testing.assert_allclose(pb.vmap(f)(np.stack([x, x])), [wanted, wanted])
+    slopes = pb.jacrev(f)(x)
+    np.testing.assert_allclose(pb.jacfwd(f)(x), slopes)
+    np.testing.assert_allclose(pb.jit(pb.jacfwd(f))(x), slopes)
+    np.testing.assert_allclose(pb.jit(pb.vmap(pb.jacrev(f)))(x[None])[0], slopes)

@@ -768,3 +768,34 @@ def test_a_result_that_hangs_on_an_updated_parameter_is_refused_by_that_name():
     with pytest.raises(GraphError, match="a leaf that was updated inside"):
         pb.jit(f)(X)
     close(w.detach().numpy(), np.ones(3))
+
+
+class Scaled(pb.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = 2.0
+
+    def forward(self, x):
+        return x * self.scale
+
+
+class Counted(pb.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.count = pb.zeros(())
+
+    def forward(self, x):
+        if pb.sum(x) > 0:
+            self.count = self.count + 1
+        return x - self.count
+
+
+def test_what_the_forward_of_a_module_reads_and_sets_is_state():
+    scaled, plain, counted = Scaled(), Counted(), Counted()
+    run, count = pb.jit(lambda x: scaled(x)), pb.jit(lambda x: counted(x))
+    for scale in (2.0, 3.0):
+        scaled.scale = scale
+        np.testing.assert_allclose(run(np.ones(2)), [scale, scale])
+    for x in ([1.0, 2.0], [-1.0, 0.0], [3.0, 1.0]):
+        np.testing.assert_allclose(count(np.array(x)), plain(np.array(x)))
+    assert counted.count.item() == plain.count.item() == 2

@@ -305,6 +305,37 @@ def test_captures_that_are_equal_when_they_are_traced_are_not_one():
     close([compiled(1.0), compiled(-1.0)], [f(1.0), f(-1.0)])
 
 
+def in_a_step(x, y):
+    v = x.copy()
+    end, ys = pb.scan(lambda c, q: (c + q, c * q + v[0]), y, x)
+    if end > 0:
+        v += pb.tanh(ys)
+    return pb.sum(v)
+
+
+def in_a_function_that_calls_itself(x, y):
+    total = pb.zeros(3)
+
+    def add(k):
+        nonlocal total
+        total += x * y
+        if k:
+            add(k - 1)
+
+    add(3)
+    return pb.sum(total * x) if y > 0 else pb.sum(total)
+
+
+@pytest.mark.parametrize("f", [in_a_step, in_a_function_that_calls_itself])
+def test_variables_of_a_function_s_own_are_no_state_though_something_holds_them(f):
+    x, ys = np.array([0.3, 0.5, -0.2]), np.array([0.4, -0.7])
+    wanted = [slope_by_differences(lambda x, y=y: float(f(pb.asarray(x), y)), x) for y in ys]
+    np.testing.assert_allclose([pb.jit(pb.grad(f))(x, y) for y in ys], wanted, rtol=1e-8)
+    batch = pb.vmap(pb.grad(pb.jit(f)), (None, 0))
+    np.testing.assert_allclose(batch(x, ys), wanted, rtol=1e-8)
+    np.testing.assert_allclose(pb.jit(batch)(x, ys), wanted, rtol=1e-8)
+
+
 def test_state_that_differs_by_element_is_refused_inside_of_a_program():
     class Net(pb.nn.Module):
         def __init__(self):
@@ -571,7 +602,66 @@ def add_multiples(x, n):
     return total
 
 
-@pytest.mark.parametrize("f", [halve_by_temporary, sum_to, count_down, fill, add_multiples])
+def start_as_a_pair(x, n):
+    total, k = 0, 0
+    while x > 1:
+        total, k = total + x, k + 1
+        x = x / 2
+    return total * k
+
+
+def start_by_default(x, n, total=0):
+    while x > 1:
+        total += x
+        x = x / 2
+    return total
+
+
+def use_a_name_for_something_else_before(x, n):
+    half = pb.ones(3)
+    x = x + half[0]
+    while x > 1:
+        half = x / 2
+        x = half
+    return x
+
+
+def use_names_of_the_rewritten_loop(x, n):
+    c, k = 1.0, 0
+    body = pb.sqrt
+    while x > c:
+        x = body(x) - 0.2 * c
+        k += 1
+    return x + k
+
+
+def hold_a_rewritten_loop(x, n):
+    y = 3 * x
+    while x > 1:
+
+        def body(y):
+            return y / 2
+
+        y = pb.while_loop(lambda y, x=x: y > x, body, y)
+        x = x / 2
+    return x + y
+
+
+def ask_what_stays_the_same(x, n):
+    k = 100
+    while k > x:
+        k = k // 2
+    return k + x
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        halve_by_temporary, sum_to, count_down, fill, add_multiples, start_as_a_pair, start_by_default,
+        use_a_name_for_something_else_before, use_names_of_the_rewritten_loop, hold_a_rewritten_loop,
+        ask_what_stays_the_same,
+    ],
+)  # fmt: skip
 def test_the_loop_that_an_error_has_runs_in_the_place_of_the_one_refused(f):
     with pytest.raises(PullbackError) as raised:
         pb.jit(f)(8.0, 3)
@@ -579,7 +669,7 @@ def test_the_loop_that_an_error_has_runs_in_the_place_of_the_one_refused(f):
     text = next(text for text in texts if "This loop" in text)
     lines = inspect.getsource(f).splitlines()
     loop = next(i for i, line in enumerate(lines) if line.startswith(("    while", "    for")))
-    after = next(i for i, line in enumerate(lines) if i > loop and not line.startswith("     "))
+    after = next(i for i, line in enumerate(lines) if i > loop and line and not line.startswith("     "))
     scope = {"pb": pb}
     exec("\n".join([*lines[:loop], re.sub("^", "    ", rewritten(text), flags=re.M), *lines[after:]]), scope)
     close(pb.jit(scope[f.__name__])(8.0, 3), pb.asarray(f(8.0, 3)))
@@ -600,7 +690,36 @@ def use_afterwards(x, n):
     return last
 
 
-@pytest.mark.parametrize("f", [remember, use_afterwards])
+def use_the_number_afterwards(x, n):
+    i = 0
+    for i in range(n):
+        x = x + i
+    return x * i
+
+
+def share_with_a_function(x, n):
+    y = 2.0
+
+    def part(t):
+        return t / y
+
+    while x > 1:
+        x = part(x)
+        y = y * 1.5
+    return x
+
+
+def begin_with_nothing(x, n):
+    last = None
+    while last is None or last - x > 0.1:
+        last = x
+        x = x / 2
+    return x
+
+
+@pytest.mark.parametrize(
+    "f", [remember, use_afterwards, use_the_number_afterwards, share_with_a_function, begin_with_nothing]
+)
 def test_loops_that_hand_something_out_are_not_rewritten(f):
     with pytest.raises(ConversionError) as raised:
         pb.jit(f)(8.0, 3)

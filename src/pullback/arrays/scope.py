@@ -93,6 +93,14 @@ class Scope:
         self._leaves.append(weakref.ref(leaf))
         return self.lift(self, leaf.value)
 
+    def has_made(self, variable: Any, value: Any) -> bool:
+        """Whether a variable, which held this value before it was rebound, was made by the function that is traced: no
+        state outside of it, though a cycle of references may keep it alive.
+        """
+        if getattr(value, "level", 0) >= self.level:
+            return True
+        return self.decisions is not None and bool(self.decisions.was_made(variable))
+
     def check(self) -> None:
         """Raise if the transform has ended."""
         if not self.open:

@@ -185,6 +185,9 @@ def _cast_to_variable(self: Value, new: Any, what: str) -> Any:
 
 def _rebind_wrapper(self: Value, new: Any, what: str) -> Value:
     new = _cast_to_variable(self, new, what)
+    # with a variable made inside of the transform (a copy, an array to fill) the result is one too, and not on a tape
+    while type(new) is Tensor and new.node is None and new.level > self.level:
+        new = new.value
     if is_view(self):
         if write_through(self, new):
             return self

@@ -7,6 +7,7 @@ rest, and notes where each was asked: all paths of the function are traced in th
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 #: The most branches on one path: a loop on a traced value has no end.
 MOST_DECISIONS = 16
+#: How often one predicate may be asked for on a path: a loop that computes the same one again and again has no end.
+MOST_ASKED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class Decisions:
     _numbers: ValueNumbers | None = None
     _loop: str = ""
     _outcomes: dict[Any, bool] = field(default_factory=dict)
+    _asked: Counter[Any] = field(default_factory=Counter)
     _made: dict[int, weakref.ref[Tensor]] = field(default_factory=dict)
 
     def begin(self, inputs: Sequence[Symbol], equations: Sequence[Equation], constants: Constants) -> None:
@@ -84,6 +88,14 @@ class Decisions:
         key = self.numbers.of(predicate)
         if key not in self._outcomes:
             self._outcomes[key] = self._decide_first(predicate, frame)
+        self._asked[key] += 1
+        if self._asked[key] > MOST_ASKED:
+            raise ConversionError(
+                f"bool(): this path asks {MOST_ASKED:,} times for one traced value, whose outcome stays the same.\n"
+                f"  at {format_line(frame.f_code, frame.f_lasti)}\n"
+                "  Where that is a loop, it has no end while it is traced: write it by pb.while_loop or pb.scan."
+                f"{suggest_loop(frame)}"
+            )
         return self._outcomes[key]
 
     def _decide_first(self, predicate: Symbol, frame: FrameType) -> bool:

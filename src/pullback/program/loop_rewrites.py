@@ -7,22 +7,27 @@ import inspect
 import textwrap
 from collections.abc import Iterator
 from types import FrameType
+from typing import TypeGuard
 
 #: What leaves a loop early, or hands something out of it: there is no loop of ours to be written in its place.
 _LEAVES = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Raise, ast.NamedExpr)
-#: What has variables of its own.
-_SCOPES = (ast.Lambda, ast.FunctionDef, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+#: What runs at another time, with variables of its own; and what only has variables of its own.
+_FUNCTIONS = (ast.Lambda, ast.FunctionDef)
+_SCOPES = (*_FUNCTIONS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def suggest_loop(frame: FrameType) -> str:
     """The loop that a frame stands at, rewritten, as an end of an error message; empty where that is not known."""
     tree = _parse(frame)
     loop = None if tree is None else _find_loop(tree, frame)
-    if tree is None or loop is None or loop.orelse or any(isinstance(node, _LEAVES) for node in ast.walk(loop)):
+    if tree is None or loop is None or loop.orelse or any(isinstance(node, _LEAVES) for node in _walk_body(loop)):
         return ""
     carried = _carried_names(tree, loop, frame)
-    if not carried:
+    if not carried or _is_shared(carried, loop, tree):
         return ""
+    starts = [_first_value(name, loop, tree) for name in carried]
+    if any(isinstance(x, ast.Constant) and not isinstance(x.value, int | float | complex) for x in starts):
+        return ""  # last = None
     lines = _while_lines(loop, carried, tree) if isinstance(loop, ast.While) else _for_lines(loop, carried, tree)
     return "\n  This loop, written for tracing:" + "".join(f"\n    {line}" for line in lines) if lines else ""
 
@@ -70,7 +75,54 @@ def _carried_names(tree: ast.Module, loop: ast.While | ast.For, frame: FrameType
         node.id for node in ast.walk(tree)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.lineno > (loop.end_lineno or 0)
     }  # fmt: skip
-    return [] if after & (set(names) - before) else [name for name in names if name in before]
+    handed_out = set(names) - before
+    if isinstance(loop, ast.For):  # its number
+        handed_out |= {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    return [] if after & handed_out else [n for n in names if n in before and not _is_made_anew(n, loop, tree)]
+
+
+def _is_made_anew(name: str, loop: ast.While | ast.For, tree: ast.Module) -> bool:
+    """Whether each round sets a name before it reads it, and nothing else reads it afterwards."""
+    inside = {id(node) for statement in loop.body for node in ast.walk(statement)}
+    is_repeated = any(
+        isinstance(outer, ast.For | ast.While) and any(node is loop for node in ast.walk(outer)) and outer is not loop
+        for outer in ast.walk(tree)
+    )
+    for node in ast.walk(tree):
+        if _is_reading(node, name) and id(node) not in inside and (is_repeated or node.lineno >= loop.lineno):
+            return False
+    for statement in loop.body:
+        if any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(statement)):
+            targets = statement.targets if isinstance(statement, ast.Assign) else []
+            sets = any(isinstance(target, ast.Name) and target.id == name for target in targets)
+            return sets and not _reads(statement, name)
+    return False
+
+
+def _is_shared(names: list[str], loop: ast.While | ast.For, tree: ast.Module) -> bool:
+    """Whether other functions have one of the names in common with this one: those of the rewritten loop are others."""
+    inner = [node for root in tree.body for child in ast.iter_child_nodes(root) for node in ast.walk(child)]
+    shared = {name for node in inner if isinstance(node, ast.Nonlocal | ast.Global) for name in node.names}
+    functions = [
+        node for node in inner
+        if isinstance(node, _FUNCTIONS) and not loop.lineno <= node.lineno <= (loop.end_lineno or 0)
+    ]  # fmt: skip
+    return any(name in shared or any(_reads(node, name) for node in functions) for name in names)
+
+
+def _is_reading(node: ast.AST, name: str) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+
+
+def _reads(node: ast.AST, name: str) -> bool:
+    return any(_is_reading(inner, name) for inner in ast.walk(node))
+
+
+def _walk_body(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and those inside it, but those of functions."""
+    yield node
+    for child in () if isinstance(node, _FUNCTIONS) else ast.iter_child_nodes(node):
+        yield from _walk_body(child)
 
 
 def _walk_scope(node: ast.AST) -> Iterator[ast.AST]:
@@ -106,33 +158,67 @@ def _while_lines(loop: ast.While, carried: list[str], tree: ast.Module) -> list[
     if not isinstance(loop.test, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Call):
         test = f"({test}) != 0"
     start = ", ".join(_start_of(name, loop, tree) for name in carried)
+    body, carry = _free_name("body", tree), _free_name("c", tree)
     return [
-        *_body_lines("body", loop.body, carried),
-        f"{names} = pb.while_loop(lambda {names}: {test}, body, {start})"
+        *_body_lines(body, carry, loop.body, carried),
+        f"{names} = pb.while_loop(lambda {names}: {test}, {body}, {start})"
         if len(carried) == 1
-        else f"{names} = pb.while_loop(lambda c: (lambda {names}: {test})(*c), body, ({start}))",
+        else f"{names} = pb.while_loop(lambda {carry}: (lambda {names}: {test})(*{carry}), {body}, ({start}))",
     ]
+
+
+def _free_name(name: str, tree: ast.Module) -> str:
+    """A name that a function does not use itself."""
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    while name in used:
+        name += "_"
+    return name
 
 
 def _start_of(name: str, loop: ast.While | ast.For, tree: ast.Module) -> str:
     """A name, as a floating number where it starts as an integer and the loop makes something else of it than
     another integer.
     """
-    starts = [
-        node.value for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and node.lineno < loop.lineno
-        and any(isinstance(t, ast.Name) and t.id == name for t in node.targets)
-    ]  # fmt: skip
-    is_integer = bool(starts) and isinstance(starts[-1], ast.Constant) and type(starts[-1].value) is int
+    start = _first_value(name, loop, tree)
+    is_integer = isinstance(start, ast.Constant) and type(start.value) is int
     return f"1.0 * {name}" if is_integer and not _stays_integer(name, loop) else name
+
+
+def _first_value(name: str, loop: ast.While | ast.For, tree: ast.Module) -> ast.expr | None:
+    """What a name was last set to before a loop, or is by default; None where that is not written down."""
+    found: ast.expr | None = None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arguments):
+            args = [*node.posonlyargs, *node.args]
+            pairs = [*zip(args[len(args) - len(node.defaults) :], node.defaults, strict=True)]
+            pairs += [(a, d) for a, d in zip(node.kwonlyargs, node.kw_defaults, strict=True) if d is not None]
+            found = next((default for arg, default in pairs if arg.arg == name), found)
+    settings = [node for node in ast.walk(tree) if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign)]
+    for node in sorted(settings, key=lambda node: node.lineno):
+        if node.lineno < loop.lineno:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if name in {n.id for n in ast.walk(target) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}:
+                    found = None if isinstance(node, ast.AugAssign) else _part_for(name, target, node.value)
+    return found
+
+
+def _part_for(name: str, target: ast.expr, value: ast.expr | None) -> ast.expr | None:
+    """What `a, b = 0, x` sets a name to."""
+    if isinstance(target, ast.Name):
+        return value if target.id == name else None
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        pairs = zip(target.elts, value.elts, strict=True)
+        return next((v for t, v in pairs if isinstance(t, ast.Name) and t.id == name), None)
+    return None
 
 
 def _stays_integer(name: str, loop: ast.While | ast.For) -> bool:
     """Whether a loop only adds integers to a name, or multiplies it by them."""
     counter = loop.target.id if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name) else name
     for node in [node for statement in loop.body for node in _walk_scope(statement)]:
-        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
-            value: ast.expr = node.value
+        parts_set = [_part_for(name, t, node.value) for t in node.targets] if isinstance(node, ast.Assign) else []
+        if found := [part for part in parts_set if part is not None]:
+            value: ast.expr = found[0]
         elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
             value = ast.BinOp(ast.Name(name), node.op, node.value)
         else:
@@ -159,8 +245,9 @@ def _for_lines(loop: ast.For, carried: list[str], tree: ast.Module) -> list[str]
     lower, upper = bounds if len(bounds) == 2 else ("0", bounds[0])
     start = ", ".join(_start_of(name, loop, tree) for name in carried)
     init = start if len(carried) == 1 else f"({start})"
-    body = _body_lines("body", loop.body, carried, f"{loop.target.id}, ")
-    return [*body, f"{names} = pb.fori_loop({lower}, pb.astype({upper}, int), body, {init})"]
+    body = _free_name("body", tree)
+    lines = _body_lines(body, _free_name("c", tree), loop.body, carried, f"{loop.target.id}, ")
+    return [*lines, f"{names} = pb.fori_loop({lower}, pb.astype({upper}, int), {body}, {init})"]
 
 
 def _without_int(bound: ast.expr) -> ast.expr:
@@ -169,11 +256,14 @@ def _without_int(bound: ast.expr) -> ast.expr:
     return bound.args[0] if is_int and isinstance(bound, ast.Call) else bound
 
 
-def _body_lines(name: str, body: list[ast.stmt], carried: list[str], first: str = "") -> list[str]:
+def _body_lines(name: str, carry: str, body: list[ast.stmt], carried: list[str], first: str = "") -> list[str]:
     names = ", ".join(carried)
     inside = [line for statement in body for line in ast.unparse(statement).splitlines()]
     if len(carried) == 1:
         return [f"def {name}({first}{names}):", *(f"    {line}" for line in inside), f"    return {names}"]
     return [
-        f"def {name}({first}c):", f"    {names} = c", *(f"    {line}" for line in inside), f"    return ({names})",
-    ]  # fmt: skip
+        f"def {name}({first}{carry}):",
+        f"    {names} = {carry}",
+        *(f"    {line}" for line in inside),
+        f"    return ({names})",
+    ]

@@ -205,7 +205,8 @@ class _ClosureWalk(Walk):
             return [wrapped, *(self.items_of(own) if is_whole else ())]
         # a mapping of the standard library holds its items in attributes that no code names
         whole = isinstance(thing, Mapping) and kind.__module__ in sys.stdlib_module_names
-        # whether a layer trains, and its hooks, are read by code of ours, which is not walked
+        # what a layer runs, whether it trains, and its hooks, are read by code of ours, which is not walked
+        self.names |= {"forward"} if _is_tree(thing) else set()
         names = self.wanted | ({"training", "_hooks"} if _is_tree(thing) else set())
         found: list[Any] = []
         if own is attributes:

@@ -252,7 +252,7 @@ def _restore_rebound_tensors(scope: Scope, known: set[Any]) -> list[weakref.ref[
     scope.rebindings = None
     changed = []
     for tensor, value, spec, node, status in first.values():
-        if TensorLocation(tensor).key not in known:
+        if TensorLocation(tensor).key not in known and not scope.has_made(tensor, value):
             changed += [weakref.ref(tensor)] if tensor.value is not value else []
             tensor.value, tensor.spec, tensor.node, tensor._status = value, spec, node, status
     return changed

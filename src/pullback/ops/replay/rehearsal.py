@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...arrays.node import Handle
-from ...arrays.scope import forget_rebindings_since_now
+from ...arrays.scope import enclosing_scopes, forget_rebindings_since_now, new_level
 from ...arrays.tensor import Tensor
 from ...instrument import Instrument
 from ...settings import installed, override_modes
@@ -21,11 +21,12 @@ from .streams import Streams, preserve_streams
 class SideEffects(Instrument):
     """Whether a run changes anything outside of itself, or draws from a stream."""
 
-    __slots__ = ("_objects", "_rebound", "seen")
+    __slots__ = ("_level", "_objects", "_rebound", "seen")
     sees_every_op = False
 
     def __init__(self, objects: Sequence[Any]) -> None:
         self.seen = False
+        self._level = new_level()
         self._rebound: list[weakref.ref[Tensor]] = []
         self._objects = [(holder, dict(vars(holder))) for holder in objects]
 
@@ -35,7 +36,9 @@ class SideEffects(Instrument):
         self.seen = self.seen or alive or any(_is_changed(vars(x), before) for x, before in self._objects)
 
     def rebinds(self, tensor: Any) -> None:
-        self._rebound.append(weakref.ref(tensor))
+        inside = (scope for scope in enclosing_scopes() if scope.level > self._level)
+        if not any(scope.has_made(tensor, tensor.value) for scope in inside):
+            self._rebound.append(weakref.ref(tensor))
 
     def sets_attribute(self, holder: Any, name: str) -> None:
         self.seen = True

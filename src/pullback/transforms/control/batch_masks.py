@@ -173,5 +173,9 @@ def mask_operand(mask: BatchMask, now: Any, last: Any) -> Any:
 
 
 def as_rebindable(x: Any) -> Any:
-    """The same value under its own variable, which can be rebound without side effects."""
+    """The same value under its own variable, which can be rebound without side effects. Of a bare array a view that is
+    read-only; of a number a copy, for `n += 1`.
+    """
+    if type(x) is np.ndarray and not x.ndim:
+        return x.copy()
     return read_only_view(x) if is_array(x) else alias(x)

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from ...arrays.argument_checks import check_functions
 from ...arrays.call_site import attributed_to_caller
@@ -24,6 +27,7 @@ from ...ops.dispatch import as_value
 from ...ops.elementwise import pointwise
 from ...ops.families import result_dtype
 from ...ops.user_calls import run_with_buffers, with_buffers
+from ...program.ir import resolve_symbol
 from ..vectorize import Batched
 from .batch_masks import (
     BatchMask,
@@ -258,4 +262,11 @@ def _run_step(
 
 
 def _is_unwritten(mine: Any, came: Any) -> bool:
-    return type(mine) is not Tensor or (mine.value is came.value and mine.node is came.node)
+    """Whether the variable that a body was given still has the value that came, after `n += 1` it has not."""
+    if type(mine) is np.ndarray:  # what is not a number is read-only
+        return bool(mine.ndim or mine == came)
+    if type(mine) is Tensor:
+        return mine.value is came.value and mine.node is came.node
+    if isinstance(mine, Value) and mine.parts():
+        return all(map(operator.is_, mine.parts(), came.parts()))
+    return resolve_symbol(mine) is resolve_symbol(came)

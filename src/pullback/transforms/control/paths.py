@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...arrays.scope import enclosing_scopes
@@ -37,20 +37,36 @@ def stage_paths(trace: Callable[[Decisions], Program], what: str, outside: Outsi
     that decisions prescribe; a function without such branches is traced once. What it sets `outside` of itself, or of
     the function around it, must be the same on all paths.
     """
-    table: Table = {}
-    traced = 0
-    effects = _Effects(outside or _outside_of_enclosing(), what)
+    paths = _Paths(trace, what, _Effects(outside or _outside_of_enclosing(), what))
+    try:
+        return paths.follow(()).program
+    except BaseException:
+        if paths.traced > 1:  # no run of the function would have gone both ways
+            paths.effects.undo()
+        raise
 
-    def trace_from(given: tuple[bool, ...]) -> _Path:
-        nonlocal traced
-        traced += 1
-        decisions = Decisions(given, table, effects.outside)
+
+@dataclass(slots=True)
+class _Paths:
+    """The paths of a function, found one by one."""
+
+    trace: Callable[[Decisions], Program]
+    what: str
+    effects: _Effects
+    table: Table = field(default_factory=dict)
+    traced: int = 0
+
+    def follow(self, given: tuple[bool, ...]) -> _Path:
+        """The path of these outcomes, joined with all that part from it later on."""
+        what, effects = self.what, self.effects
+        self.traced += 1
+        decisions = Decisions(given, self.table, effects.outside)
         effects.undo()  # each path starts from what the first one found
-        program = _trace_path(trace, decisions, what)
+        program = _trace_path(self.trace, decisions, what)
         taken = decisions.taken
         if taken:
             effects.compare()
-        if traced > MOST_PATHS:
+        if self.traced > MOST_PATHS:
             raise ConversionError(
                 f"{what}: has more than {MOST_PATHS} paths by Python branches on traced values, among them at\n"
                 f"  {taken[-1].line}\n  Choose by pb.where or pb.cond instead, and loop by pb.scan or pb.while_loop."
@@ -58,16 +74,9 @@ def stage_paths(trace: Callable[[Decisions], Program], what: str, outside: Outsi
         path = _Path(program, decisions)
         # the last branch first: what lies behind an earlier one is then joined already
         for number in reversed(range(len(given), len(taken))):
-            other = trace_from((*(d.holds for d in taken[:number]), False))
+            other = self.follow((*(d.holds for d in taken[:number]), False))
             path = _Path(_join_paths(other, path, number, what), decisions)
         return path
-
-    try:
-        return trace_from(()).program
-    except BaseException:
-        if traced > 1:  # no run of the function would have gone both ways
-            effects.undo()
-        raise
 
 
 def stage_with_branches(

@@ -93,7 +93,7 @@ def plan_product(
 def no_product_error(flat: FlatCall) -> ArgumentError:
     return ArgumentError(
         f"{flat.what}: this function has no Jacobian as a product: it passes through no fewer numbers than it takes or "
-        "returns, cannot be traced, sets something, has aux, or is holomorphic.\n"
+        "returns, cannot be traced, sets something, has aux, is holomorphic, or runs in a batch of compiled code.\n"
         '  Use mode="auto", which takes a product where it pays.'
     )
 
