@@ -77,6 +77,10 @@ class Value(MethodNames):
         """The size of each axis."""
         return self.spec.shape
 
+    @shape.setter
+    def shape(self, sizes: Any) -> None:
+        raise GraphError(f"x.shape = {sizes!r}: a value keeps its shape.\n  Write x = x.reshape({sizes!r}).")
+
     @property
     def dtype(self) -> Any:
         """The type of the elements."""
@@ -177,8 +181,8 @@ class Value(MethodNames):
             return stand_in
         raise self._conversion_error_with_advice("np.asarray")
 
-    def item(self) -> Any:
-        """The one element as a Python number."""
+    def item(self, *place: Any) -> Any:
+        """The one element, or that at a place, as a Python number."""
         raise self.conversion_error("item()")
 
     def tolist(self) -> Any:
