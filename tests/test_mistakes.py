@@ -240,7 +240,7 @@ MISTAKES = {
     "grad of a complex function": (lambda: pb.grad(lambda x: x * x)(1j), errors.DtypeError, ["complex128", "pb.real"]),
     "a list of numbers": (
         lambda: pb.grad(lambda x: np.linalg.norm([x[0], x[1]]))(np.ones(2)), errors.ConversionError,
-        ["np.linalg.norm(np.array([a, b]))"],
+        ["np.linalg.norm(np.stack([a, b]))"],
     ),
     "lists of lists": (
         lambda: pb.grad(lambda x: np.hstack([[x[0]], [1.0]])[0])(np.ones(2)), errors.ConversionError, ["use pb.hstack"],

@@ -149,8 +149,7 @@ def _advise_on_list(text: str) -> str:
         return _STACK
     if name in _JOINING:
         return f"{text} sees bare numbers in lists of lists: use pb.{name}."
-    join = "np.stack" if current_run.get() is None else "np.array"
-    return f"{text} sees bare numbers in a list: join the tensors first, {text}({join}([a, b]))."
+    return f"{text} sees bare numbers in a list: join the tensors first, {text}(np.stack([a, b]))."
 
 
 def _advise_on_library(outside: FrameType, frame: FrameType) -> str:
