@@ -111,6 +111,15 @@ def concatenated_by_index(x):
     return np.sum(np.r_[x, 1.0, x[0] * x[1]] ** 2) + np.sum(np.c_[x, WEIGHTS] ** 3)
 
 
+def in_lists(x):
+    y = np.append(x, [x[0] * x[1], 1.0]) * [1.0, x[1], 2.0, x[2] ** 2, 3.0]
+    a = np.zeros((2, 2))
+    np.fill_diagonal(a, [x[0], 2.0])
+    np.put(a, [1, 2], [x[1], np.exp(x[0])])
+    product = np.matmul([[x[1], 2.0], [1.0, 3.0]], a[0])
+    return np.sum(np.concatenate([[x[2], 1.0], y, [x[0] * x[2]]]) ** 2) + y[:2] @ product
+
+
 def from_an_iterable(x):
     return np.prod(np.fromiter((np.exp(-t) for t in x), float)) + np.sum(np.fromiter(iter(range(3)), float) * x)
 
@@ -185,7 +194,7 @@ HABITS = {
     **{f.__name__: f for f in (
         filled, filled_matrix, rows_are_windows, an_older_view_follows, joined, joined_matrix, accumulated, written_out,
         constants_stay_arrays, full_of_one, diagonal_filled, vectorized, of_a_python_ufunc, concatenated_by_index,
-        from_an_iterable, recursive, decorated, generated, of_complex_numbers,
+        in_lists, from_an_iterable, recursive, decorated, generated, of_complex_numbers,
     )},
     "method": Model().energy,
     "partial": functools.partial(recursive, depth=2),

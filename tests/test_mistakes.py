@@ -238,6 +238,17 @@ MISTAKES = {
         ["complex128", "pb.real", "seed", "{here}"],
     ),
     "grad of a complex function": (lambda: pb.grad(lambda x: x * x)(1j), errors.DtypeError, ["complex128", "pb.real"]),
+    "a list of numbers": (
+        lambda: pb.grad(lambda x: np.linalg.norm([x[0], x[1]]))(np.ones(2)), errors.ConversionError,
+        ["np.linalg.norm(np.stack([a, b]))"],
+    ),
+    "lists of lists": (
+        lambda: pb.grad(lambda x: np.hstack([[x[0]], [1.0]])[0])(np.ones(2)), errors.ConversionError, ["use pb.hstack"],
+    ),
+    "a shape that is set": (
+        lambda: pb.grad(lambda x: setattr(x, "shape", (2, 1)))(np.ones(2)), errors.GraphError,
+        ["x = x.reshape((2, 1))"],
+    ),
     "zeros written to": (lambda: pb.grad(write_into_zeros)(np.ones(3)), errors.ConversionError, ["np.zeros_like(x)"]),
     "zeros written to in jit": (
         lambda: pb.jit(write_into_zeros)(np.ones(3)), errors.ConversionError, ["np.zeros_like(x)"],

@@ -23,6 +23,10 @@ TAKEN = {
     "asarray of a dtype": lambda y: np.asarray(y, dtype=float),
     "by place": lambda y: np.asarray(y, float),
     "ascontiguousarray": lambda y: np.ascontiguousarray(y, dtype=float),
+    "ascontiguousarray of columns": lambda y: np.ascontiguousarray(square(y).T),
+    "asfortranarray": lambda y: np.asfortranarray(square(y)),
+    "asfortranarray of columns": lambda y: np.asfortranarray(square(y).T),
+    "asarray in order": lambda y: np.asarray(square(y).T, order="C"),
     "array, no copy": lambda y: np.array(y, copy=False),
     "array, copy if needed": lambda y: np.array(y, copy=None, ndmin=2),
     "array": lambda y: np.array(y),
@@ -34,6 +38,15 @@ TAKEN = {
     "ravel": lambda y: y.ravel(),
     "flatten": lambda y: y.flatten(),
     "reshape": square,
+    "reshape by columns": lambda y: y.reshape((2, 2), order="F"),
+    "reshape of columns": lambda y: square(y).T.reshape(-1),
+    "ravel of columns": lambda y: np.ravel(square(y).T),
+    "ravel by columns": lambda y: square(y).ravel("F"),
+    "ravel of columns, by columns": lambda y: square(y).T.ravel(order="F"),
+    "flatten by columns": lambda y: square(y).flatten("F"),
+    "columns copied, and as a vector": lambda y: square(y).T.copy().ravel(),
+    "copy, reshaped": lambda y: y.reshape(2, 2, copy=True),
+    "view": lambda y: y.view(),
     "T": lambda y: square(y).T,
     "mT": lambda y: square(y).mT,
     "swapaxes": lambda y: square(y).swapaxes(0, 1),
@@ -195,6 +208,23 @@ def swapped_rows(x):
     return np.sum(a * WEIGHTS[:4].reshape(2, 2) ** 2)
 
 
+def copied_rows_are_swapped(x):
+    a = np.outer(x, x[:2] + 1.0)
+    a[0], a[2] = a[2].copy(), np.copy(a[0])
+    a[[1, 3]] = a[[3, 1]]
+    return np.sum(a * WEIGHTS[:8].reshape(4, 2))
+
+
+def columns_lie_one_after_the_other(x):
+    a = np.zeros((2, 2), order="F")
+    a[:] = x.reshape(2, 2)
+    by_columns, a_copy = a.ravel("K"), a.reshape(-1)
+    by_columns[1] *= 3.0
+    a_copy[:] = a_copy * 2.0 + a[1, 0]
+    a.T[::2].reshape(-1)[1:] += x[0]
+    return np.sum(by_columns * WEIGHTS[:4]) + np.sum(a_copy**2 * WEIGHTS[:4]) + np.sum(a.reshape(-1, order="A") ** 3)
+
+
 def the_source_is_gone(x):
     u = x * 1.0
     inner = u[1:].reshape(3, 1)
@@ -204,8 +234,12 @@ def the_source_is_gone(x):
 
 
 @pytest.mark.parametrize(
-    "f", [slices_follow, rows_are_written, the_argument_is_written, swapped_rows, the_source_is_gone]
-)
+    "f",
+    [
+        slices_follow, rows_are_written, the_argument_is_written, swapped_rows, copied_rows_are_swapped,
+        columns_lie_one_after_the_other, the_source_is_gone,
+    ],
+)  # fmt: skip
 def test_slices_follow_later_writes_in_every_transform(f):
     wanted = gradient_of(f)
     value = f(X.copy())

@@ -1,5 +1,6 @@
-"""SciPy's functions for global optimizers, unmodified, under `pb.grad`. They are in the source of SciPy, not in what is
-installed: name the folder `benchmarks/benchmarks/go_benchmark_functions` in PULLBACK_GO_BENCHMARKS.
+"""SciPy's functions for global optimizers (213 in SciPy 1.17.1), unmodified, under `pb.grad`. They are in the source of
+SciPy, not in what is installed: name the folder `benchmarks/benchmarks/go_benchmark_functions` in
+PULLBACK_GO_BENCHMARKS.
 """
 
 import contextlib
@@ -30,7 +31,9 @@ def load_problems():
     common.safe_import = contextlib.nullcontext
     sys.modules |= {"go_benchmarks": outer, "go_benchmarks.common": common}
     package = importlib.import_module(f"go_benchmarks.{folder.name}")
-    kinds = [x for x in vars(package).values() if isinstance(x, type) and issubclass(x, package.Benchmark)]
+    univariate = importlib.import_module(f"{package.__name__}.go_funcs_univariate")
+    known = (*vars(package).values(), *vars(univariate).values())
+    kinds = [x for x in known if isinstance(x, type) and issubclass(x, package.Benchmark)]
     return sorted({k for k in kinds if k is not package.Benchmark}, key=lambda k: k.__name__)
 
 

@@ -81,6 +81,9 @@ CALLS = {
     "multivariate_normal of points": lambda x: np.sum(stats.multivariate_normal.pdf(B * x[0], W, positive(x)) * W),
     "multivariate_normal of numbers": lambda x: np.sum(stats.multivariate_normal.logpdf(T, x[0], x[1])),
     "multivariate_normal of a diagonal": lambda x: stats.multivariate_normal.logpdf(x, 0.0 * W, [1.0, 2.0, 3.0]),
+    "multivariate_normal frozen": lambda x: stats.multivariate_normal(x, positive(x)).logpdf(W)
+    + stats.multivariate_normal(W, [[2.0, 0, 0], [0, x[1], 0], [0, 0, 1.0]]).pdf(x),
+    "multivariate_normal frozen of constants": lambda x: stats.multivariate_normal(W, np.eye(3) + 0.1).logpdf(x),
     "poisson": lambda x: np.sum(stats.poisson.logpmf([0, 2], x[0])) + stats.poisson.cdf(1, x[1]),
     "binom": lambda x: stats.binom.pmf(2, 5, x[0] / 3) + stats.binom.logpmf(1, 4, x[1] / 3),
     "binom.sf": lambda x: stats.binom.sf(1, 4, x[2] / 3) * x[0],

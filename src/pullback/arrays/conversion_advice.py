@@ -12,12 +12,17 @@ from typing import Any
 import numpy as np
 
 from ..public_names import read_stub
+from .buffers import current_run
 from .call_site import is_installed_code, is_library_code, is_package_code, user_frame
 
 _STACK = "To join tensors, write np.stack([a, b]) or pb.stack([a, b]) in place of np.array([a, b])."
 _LIKE = (
     "A NumPy array cannot hold a derivative. To write tensors into an array, make it with np.zeros(n, like=x) or "
     "np.zeros_like(x) in place of np.zeros(n)."
+)
+_COPY = (
+    "Arrays that were made outside of the function, and copies of them by y.copy(), hold numbers alone: write into "
+    "np.array(y), or np.zeros_like(x)."
 )
 _TAKE = "A NumPy array cannot be indexed by it: write pb.take(array, i), or make the array a tensor."
 _NUMPY = "For mathematics, call NumPy's function or pullback's (np.sin, pb.sin) in place of math's."
@@ -51,6 +56,9 @@ _INSTEAD = {
     "euclidean": "pb.linalg.norm(a - b)",
 }  # fmt: skip
 
+
+#: Functions of NumPy of lists of arrays, which ours take as lists of lists too.
+_JOINING = frozenset(("append", "column_stack", "concatenate", "dstack", "hstack", "meshgrid", "stack", "vstack"))
 
 #: Modules of which compiled code replaces an error by one that tells nothing ("Unable to parse arguments").
 _REPLACING_ERRORS = frozenset(("scipy.optimize._zeros_py",))
@@ -113,12 +121,13 @@ def advise_on_conversion(frame: FrameType | None, *, is_array: bool = False) -> 
     if frame is None:
         return _format_lines(_STACK, _LIKE)
     outside = user_frame(frame)
-    if re.match(r"(np|numpy)\.\w+\(\s*[\[(]", _call_text(outside)):
-        return _format_lines(_STACK)
+    taken = re.match(r"((?:np|numpy)\.[\w.]+)\(\s*[\[(]", _call_text(outside))
+    if taken is not None:
+        return _format_lines(_advise_on_list(taken[1]))
     if is_installed_code(frame.f_code):
         return _format_lines(_advise_on_library(outside, _outermost_library_frame(frame)))
     if _is_item_assignment(outside):
-        return _format_lines(_LIKE)
+        return _format_lines(_LIKE if current_run.get() is None else _COPY)
     if _is_at(outside, "BINARY_SUBSCR"):
         return _format_lines(_TAKE)
     text, function = _called_function(outside)
@@ -131,6 +140,16 @@ def advise_on_conversion(frame: FrameType | None, *, is_array: bool = False) -> 
     if not module.startswith("numpy"):
         return _format_lines(_STACK, _LIKE) if is_array and not module.startswith("pullback") else ""
     return _format_lines(f"{text} works on bare arrays: {_suggest('numpy', text) or _CUSTOM}.")
+
+
+def _advise_on_list(text: str) -> str:
+    """What to write in place of a call of NumPy with a list of tensors."""
+    name = text.rpartition(".")[2]
+    if name.endswith("array"):
+        return _STACK
+    if name in _JOINING:
+        return f"{text} sees bare numbers in lists of lists: use pb.{name}."
+    return f"{text} sees bare numbers in a list: join the tensors first, {text}(np.stack([a, b]))."
 
 
 def _advise_on_library(outside: FrameType, frame: FrameType) -> str:

@@ -137,8 +137,10 @@ class ConvertibleValue(Value):
         device: tuple[int, int] = self._bare_array("DLPack").__dlpack_device__()
         return device
 
-    def item(self) -> Any:
-        """The one element as a Python number."""
+    def item(self, *place: Any) -> Any:
+        """The one element, or that at a place, as a Python number."""
+        if place:  # one number counts along the whole array
+            return (self.ravel()[place[0]] if len(place) == 1 else self[place]).item()
         if self.size != 1:
             raise ShapeError(f"item: the tensor has shape {self.shape}, item() needs one element.")
         return self._readable_array("item()").item()

@@ -42,15 +42,27 @@ def _copies(source: Value, cut: Cut) -> bool:
     """Whether NumPy's array in place of the source would be copied, found out by an array of its strides."""
     if current_run.get() is None:
         return False
+    shown = array_laid_out_as(source)
+    return not np.may_share_memory(shown, cut(shown))
+
+
+def array_laid_out_as(source: Value) -> Any:
+    """An array of some numbers, with the strides of NumPy's array in place of a value."""
     root, before = source, None
     for reference, first in getattr(source, "_cuts", ()):
         if (owner := reference()) is not None:
             root, before = owner, first  # the last is the first that was made
-    value = getattr(root, "value", None)
-    is_whole = type(value) is np.ndarray and value.shape == root.spec.shape  # and not of a batch
-    plain = np.empty_like(value, np.int8) if is_whole else np.empty(root.spec.shape, np.int8)
-    shown = plain if before is None else before(plain)
-    return not np.may_share_memory(shown, cut(shown))
+    value: Any = root
+    axes: list[int | None] = []
+    while isinstance(value, Value) and (parts := value.parts()):
+        axes.append(getattr(value, "axis", None))
+        value = parts[0]
+    if type(value) is np.ndarray and value.size:
+        for axis in reversed(axes):  # an element of a batch
+            value = value if axis is None else value[(slice(None),) * axis + (0,)]
+    is_known = type(value) is np.ndarray and value.shape == root.spec.shape
+    plain = np.empty_like(value, np.int8) if is_known else np.empty(root.spec.shape, np.int8)
+    return plain if before is None else before(plain)
 
 
 def as_tensor_view(out: Any, source: Any, cut: Cut) -> Any:

@@ -41,7 +41,7 @@ class GraphValue(SymbolicValue):
         """Record the op as a line of the graph."""
         return self.builder.write(op, args, static)
 
-    @property
+    @property  # type: ignore[misc]
     def shape(self) -> Any:
         """The sizes; where one is not known yet its name, and None for what was computed from such."""
         return tuple(n if not isinstance(n, Size) else n.name[0] if n.name else None for n in self.spec.shape)

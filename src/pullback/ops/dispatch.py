@@ -17,6 +17,7 @@ from ..arrays.backends import (
     is_array,
     namespace_of,
 )
+from ..arrays.buffers import Buffer
 from ..arrays.call_site import UNTYPED, as_typed_error, format_line, user_line
 from ..arrays.size import has_unknowns, recorder_of
 from ..arrays.spec import FLOAT8_CODES, HALF_CODES, LEAST_NATIVE, Spec, is_half, spec_of
@@ -228,13 +229,26 @@ def _raise_explained(op: Op, arrays: Sequence[Any], static: dict[str, Any], erro
 
 
 def as_value(x: Any) -> Any:
-    """Convert an argument of a public function: values, arrays and scalars stay, lists become arrays."""
+    """Convert an argument of a public function: values, arrays and scalars stay, lists become arrays, or values where
+    they hold some.
+    """
     kind = type(x)
     if kind is _ndarray or kind in _SCALARS or isinstance(x, Value):
         return x
     if isinstance(x, np.generic):
         return np.asarray(x)
-    return as_array(x)
+    return _join_nested(x) if (kind is list or kind is tuple) and _holds_values(x) else as_array(x)
+
+
+def _holds_values(parts: Any) -> bool:
+    return any(
+        _holds_values(part) if isinstance(part, (list, tuple)) else isinstance(part, (Value, Buffer)) for part in parts
+    )
+
+
+def _join_nested(parts: Any) -> Any:
+    """Nested lists that hold values as one value, by NumPy's function, which asks the values."""
+    return np.stack([x if isinstance(x, Value) else np.asarray(x) for x in map(as_value, parts)])
 
 
 def shape(x: Any) -> tuple[int, ...]:

@@ -66,8 +66,8 @@ def _as_dtype_method(name: str, dtype: str) -> Callable[[Any], Any]:
 
 
 def _view(self: Any, *shape: Any) -> Any:
-    """The same elements in another shape: x.view(2, 3), x.view(-1)."""
-    wanted = shape[0] if len(shape) == 1 else shape
+    """The same elements in another shape: x.view(2, 3), x.view(-1); in the same one: x.view()."""
+    wanted = shape[0] if len(shape) == 1 else shape or self.shape
     if isinstance(wanted, (str, np.dtype, type)):
         raise ArgumentTypeError(f"view: wants a shape, got {wanted!r}.\n  To convert elements use x.astype(dtype).")
     return self.reshape(wanted)

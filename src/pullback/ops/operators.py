@@ -206,31 +206,44 @@ def _set_wrapper_item(self: Value, index: Any, value: Any) -> None:
     _rebind_wrapper(self, indexing.set_at(self, index, value), "x[index] = value")
 
 
-def _reshape(self: Any, *shape: Any) -> Any:
+def _reshape(self: Any, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
     """The same elements in another shape: x.reshape(2, 3) or x.reshape((2, 3))."""
     sizes = shape[0] if len(shape) == 1 else shape
-    return as_view(reshaping.reshape(self, sizes), self, lambda x: reshaping.reshape(x, sizes), may_copy=True)
+    found = reshaping.reshape(self, sizes, order)
+    return found if copy else as_view(found, self, lambda x: reshaping.reshape(x, sizes, order), may_copy=True)
 
 
-def _flatten(self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
-    """The elements as a vector; or a range of axes merged into one."""
+def _flatten(self: Any, start_dim: Any = 0, end_dim: int = -1, *, order: str = "C") -> Any:
+    """The elements as a vector, in an order as in NumPy, x.flatten("F"); or a range of axes merged into one."""
+    if isinstance(start_dim, str):
+        start_dim, order = 0, start_dim
+    if order != "C":
+        return lazy_function("shape.stack_split", "ravel")(self, order)
     if start_dim == 0 and end_dim == -1:
         return reshaping.reshape(self, (-1,))
     return lazy_function("shape.stack_split", "flatten")(self, start_dim, end_dim)
+
+
+@attributed_to_caller
+def _copy(self: Any) -> Any:
+    """The value itself under a new variable, as NumPy's copy lies in memory."""
+    return functions.copy_value(reshaping.in_row_order(self))
 
 
 def _diagonal(self: Any, *args: Any, **kwargs: Any) -> Any:
     return as_view(arrange.diagonal(self, *args, **kwargs), self, lambda x: x.diagonal(*args, **kwargs))
 
 
-def _ravel(self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+def _ravel(self: Any, start_dim: Any = 0, end_dim: int = -1, *, order: str = "C") -> Any:
     """The elements as a vector, which is a view if they lie one after the other; or a range of axes merged."""
+    if isinstance(start_dim, str):
+        start_dim, order = 0, start_dim
 
     def cut(x: Any) -> Any:
         whole = start_dim == 0 and end_dim == -1 and isinstance(x, np.ndarray)
-        return x.ravel() if whole else _flatten(x, start_dim, end_dim)
+        return x.ravel(order) if whole else _flatten(x, start_dim, end_dim, order=order)
 
-    return as_view(_flatten(self, start_dim, end_dim), self, cut, may_copy=True)
+    return as_view(_flatten(self, start_dim, end_dim, order=order), self, cut, may_copy=True)
 
 
 def _view_of(function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -388,7 +401,7 @@ def install() -> None:
     }  # fmt: skip
     for name, function in given.items():
         setattr(Value, name, function)
-    own = {"__setitem__": _set_item, "fill_": _fill, "copy": functions.copy_value, "__copy__": functions.copy_value}
+    own = {"__setitem__": _set_item, "fill_": _fill, "copy": _copy, "__copy__": functions.copy_value}
     for name, function in own.items():
         setattr(Tensor, name, function)
     for name in _ALIASES.split():

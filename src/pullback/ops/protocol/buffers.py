@@ -34,8 +34,8 @@ _WRITERS = frozenset((np.copyto, np.fill_diagonal, np.place, np.put, np.put_alon
 #: Attributes that are read from the array itself; all others are those of the tensor.
 _OWN_NAMES = """
     __array_finalize__ __array_function__ __array_priority__ __array_ufunc__ __array_wrap__ __class__ __dict__
-    _part_of adopt adopt_view assign base copy fill flat flatten itemsize memory_of ndim owner partition places
-    places_in_whole put rewrite shape size sort unwrap view_by views whole
+    _part_of adopt adopt_view assign astype base copy fill flat flatten itemsize memory_of ndim owner partition places
+    places_in_whole put rewrite shape size sort unwrap view view_by views whole
 """
 _own = frozenset(_OWN_NAMES.split())
 #: Methods and attributes whose results are views, and functions that are written by means of these.
@@ -163,6 +163,13 @@ class TrackedBuffer(Buffer):
         made: Any = np.zeros(self.shape, self.unwrap().dtype, order="F" if order == "F" else "C").view(ConstantBuffer)
         return track(made).assign(self.unwrap())
 
+    def astype(self, dtype: Any, *args: Any, copy: bool = True, **kwargs: Any) -> Any:  # type: ignore[override]
+        tensor = self.unwrap()
+        return self if not copy and tensor.dtype == dtype else tensor.astype(dtype, *args, copy=copy, **kwargs)
+
+    def view(self, *args: Any, **kwargs: Any) -> Any:
+        return self.unwrap().view(*args, **kwargs) if args or kwargs else self[...]
+
     def flatten(self, order: Any = "C") -> Any:
         return self.ravel(order).copy()
 
@@ -220,12 +227,18 @@ class TrackedBuffer(Buffer):
             found = getattr(self.unwrap(), name)
             if name not in ("real", "imag"):
                 return found
+            if name == "real" and found.dtype == self.whole.dtype:
+                return self[...]
             return as_tensor_view(found, self.whole, lambda whole: getattr(self._part_of(whole), name))
         view, places = Buffer.__getattribute__(self, name), getattr(self.places_in_whole(), name)
         return functools.partial(self.view_by, view, places) if callable(view) else self.adopt(view, places)
 
     def places_in_whole(self) -> Any:
-        return _order_of(self.shape) if self.places is None else self.places
+        """Which elements of the whole these are, in memory of the same order, which some functions go by."""
+        if self.places is not None:
+            return self.places
+        plain = np.ndarray.view(self, np.ndarray)
+        return _order_of(self.shape) if plain.flags.c_contiguous else _order_like(plain)
 
     def view_by(self, view: Any, places: Any, *args: Any, **kwargs: Any) -> Any:
         """What a method returns, by what NumPy's methods of this array and of its places return."""
@@ -235,7 +248,7 @@ class TrackedBuffer(Buffer):
         """What NumPy made of this array, and which elements these are: another view of the whole, or a copy."""
         if made is self:
             return self
-        if not isinstance(made, TrackedBuffer) or made.owner is made:
+        if not isinstance(made, TrackedBuffer) or made.owner is not self.owner:
             return indexing.getitem(reshaping.reshape(self.whole, (-1,)), places)
         made.whole, made.places = self.whole, places
         return made
@@ -274,8 +287,9 @@ def as_buffer_views(found: Any, *args: Any) -> Any:
     for x in args:
         if isinstance(x, Buffer) and np.may_share_memory(found, x.view(np.ndarray)):
             view = found.view(ConstantBuffer)
-            view.memory_of = x.owner
-            x.owner.adopt_view(view)
+            if not isinstance(view.base, Buffer):  # which knows of the view
+                view.memory_of = x.owner
+                x.owner.adopt_view(view)
             return view
     return found
 
@@ -371,9 +385,7 @@ def _logical_order(plain: Any) -> Any:
     reach = sum((n - 1) * stride for n, stride in zip(plain.shape, plain.strides, strict=True))
     if plain.size and (min(plain.strides, default=0) < 0 or reach != (plain.size - 1) * plain.itemsize):
         return None
-    order = np.empty_like(plain, np.intp)
-    order[...] = _order_of(plain.shape)
-    return order.ravel("K")
+    return _order_like(plain).ravel("K")
 
 
 def _places_of(view: Buffer, order: Any, start: int) -> Any:
@@ -387,6 +399,13 @@ def _places_of(view: Buffer, order: Any, start: int) -> Any:
 
 def _order_of(shape: tuple[int, ...]) -> Any:
     return np.arange(math.prod(shape)).reshape(shape)
+
+
+def _order_like(plain: Any) -> Any:
+    """The same, in memory as that of an array."""
+    order = np.empty_like(plain, np.intp)
+    order[...] = _order_of(plain.shape)
+    return order
 
 
 @functools.cache

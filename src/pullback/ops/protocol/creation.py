@@ -12,6 +12,7 @@ import numpy as np
 
 from ...arrays.buffers import Buffer
 from ...arrays.value import Value
+from ...arrays.views import array_laid_out_as
 from ...errors import UnsupportedFunction
 from ..shape import reshaping
 from . import metadata
@@ -22,6 +23,8 @@ from .nested import any_derivative, as_array_or_value, carries_derivative, join,
 _ARANGE, _ARRAY = np.arange, np.array
 #: Functions of an argument that NumPy does not dispatch on.
 _FILLED: dict[Any, Any] = {np.full: metadata.full, np.full_like: metadata.full_like}
+#: The order that elements are brought to, by function.
+_ORDERS: dict[Any, str] = {np.ascontiguousarray: "C", np.asfortranarray: "F"}
 #: Those whose results take nothing but shape and dtype from their argument.
 _LIKE = frozenset((np.zeros_like, np.ones_like, np.empty_like, np.full_like))
 
@@ -75,18 +78,32 @@ def convert(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return first if len(sizes) == first.ndim else first.reshape(sizes)
     whole = join(first)
     kwargs.pop("like", None)
-    return getattr(metadata, original.__name__)(whole, *rest, **kwargs)
+    made = getattr(metadata, original.__name__)(whole, *rest, **kwargs)
+    if made is not whole or not isinstance(first, (Buffer, Value)):
+        return made
+    by_columns = _ORDERS.get(original) == "F"
+    return np.transpose(np.transpose(made).copy()) if by_columns else reshaping.writable_copy(made)
 
 
-def _returns_itself(original: Callable[..., Any], x: Any, dtype: Any = None, *_: Any, **kwargs: Any) -> bool:
+def _returns_itself(
+    original: Callable[..., Any], x: Any, dtype: Any = None, order: Any = None, *_: Any, **kwargs: Any
+) -> bool:
     """Whether NumPy returns an array itself, which a program may rely on when it writes to the result."""
     if not x.ndim or (dtype is not None and np.dtype(dtype) != x.dtype):
         return False
-    return not kwargs.get("copy", original is _ARRAY)
+    return not kwargs.get("copy", original is _ARRAY) and _has_order(x, _ORDERS.get(original, order))
+
+
+def _has_order(x: Any, order: Any) -> bool:
+    """Whether NumPy would not copy an array for the order that its elements are to lie in."""
+    if order not in ("C", "F"):
+        return True
+    flags = (np.ndarray.view(x, np.ndarray) if isinstance(x, Buffer) else array_laid_out_as(x)).flags
+    return bool(flags.c_contiguous if order == "C" else flags.f_contiguous)
 
 
 def _convert_constant(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    if args and isinstance(args[0], Buffer) and original is not _ARRAY:
+    if args and isinstance(args[0], Buffer) and original is not _ARRAY and _has_order(args[0], _ORDERS.get(original)):
         return np.asanyarray(*args, **kwargs)  # the buffer itself, as NumPy returns the array itself
     made = original(*args, **kwargs)
     return as_buffer(made) if made.base is None and not any(made is x for x in args) else as_buffer_views(made, *args)

@@ -25,7 +25,7 @@ from .unsupported import package_function, refuse
 
 def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     refuse("copy", order=order)
-    return reshaping.writable_copy(as_value(a))
+    return reshaping.writable_copy(as_value(a), order)
 
 
 def _cast_parts(parts: Any, dtype: Any, casting: str) -> list[Any]:

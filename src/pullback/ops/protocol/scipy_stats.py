@@ -143,10 +143,36 @@ def normal_pdf(law: Any, *args: Any, **kwargs: Any) -> Any:
     return np.exp(normal_logpdf(law, *args, **kwargs))
 
 
+def freeze_normal(kind: Any, law: Any, mean: Any = None, cov: Any = 1, *_: Any, **__: Any) -> Any:
+    """`multivariate_normal(mean, cov)`, without what SciPy computes of the covariance."""
+    frozen = kind.__new__(kind)
+    vars(frozen)["given"] = mean, cov
+    return frozen
+
+
+def frozen_logpdf(frozen: Any, x: Any) -> Any:
+    mean, cov = vars(frozen).get("given") or (frozen.mean, frozen.cov)
+    return normal_logpdf(None, x, mean, cov)
+
+
+def frozen_pdf(frozen: Any, x: Any) -> Any:
+    return np.exp(frozen_logpdf(frozen, x))
+
+
+def _refusal(name: str) -> Callable[..., Any]:
+    def refuse(frozen: Any, *args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedFunction(
+            f"scipy.stats.multivariate_normal.{name}: has no rule for values that carry derivatives.\n"
+            "  Use pb.distributions.MultivariateNormal."
+        )
+
+    return refuse
+
+
 def _with_rule(original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if any(map(carries_derivative, args)) or any(map(carries_derivative, kwargs.values())):
+        if "given" in vars(self) or any(map(carries_derivative, args)) or any(map(carries_derivative, kwargs.values())):
             return ours(self, *args, **kwargs)
         return original(self, *args, **kwargs)
 
@@ -156,13 +182,19 @@ def _with_rule(original: Callable[..., Any], ours: Callable[..., Any]) -> Callab
 def replaced_methods(stats: Any) -> dict[type, dict[str, Callable[..., Any]]]:
     """For each class of laws, the methods that take values that carry derivatives."""
     normal = type(stats.multivariate_normal)
+    frozen = type(stats.multivariate_normal())
     rules: dict[type, dict[str, Callable[..., Any]]] = {
         stats.rv_continuous: {
             **{name: functools.partial(continuous, name, frame) for name, frame in CONTINUOUS.items()},
             **{name: functools.partial(quantile, name, above) for name, above in QUANTILES.items()},
         },
         stats.rv_discrete: {name: functools.partial(discrete, name, frame) for name, frame in DISCRETE.items()},
-        normal: {"logpdf": normal_logpdf, "pdf": normal_pdf},
+        normal: {"logpdf": normal_logpdf, "pdf": normal_pdf, "__call__": functools.partial(freeze_normal, frozen)},
+        frozen: {
+            **{name: _refusal(name) for name in ("cdf", "logcdf", "rvs", "entropy", "marginal")},
+            "logpdf": frozen_logpdf,
+            "pdf": frozen_pdf,
+        },
     }
     return {
         kind: {name: _with_rule(vars(kind)[name], rule) for name, rule in methods.items() if name in vars(kind)}

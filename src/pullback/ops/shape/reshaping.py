@@ -11,11 +11,13 @@ import numpy as np
 
 from ...arrays.argument_checks import explains_keywords, refuse_keywords
 from ...arrays.backends import is_array, namespace_of
+from ...arrays.buffers import current_run
 from ...arrays.dtypes import FLOAT8_LARGEST, as_dtype
 from ...arrays.size import is_same_shape
 from ...arrays.spec import FLOAT8_CODES, Spec, derivative_dtype, is_half, make_spec, spec_of
 from ...arrays.tensor import Tensor, alias, tensor
 from ...arrays.value import Value
+from ...arrays.views import array_laid_out_as
 from ...errors import ArgumentError, ArgumentTypeError, DeviceError, DtypeError, ShapeError
 from ...settings import modes
 from .. import batching, statics
@@ -166,11 +168,12 @@ def _copy_if_asked(x: Any, found: Any, copy: bool) -> Any:
 
 
 def _reshape_columns_first(x: Any, wanted: tuple[int, ...], order: str) -> Any:
-    if order not in ("F", "A"):
+    if order != "F":
         raise ArgumentError(
-            f"reshape: order must be C or F, got {order!r}.\n  A shape is one tuple: pb.reshape(x, (3, 1))."
+            f"reshape: order must be C or F, got {order!r}: values have no other memory order here.\n"
+            "  A shape is one tuple: pb.reshape(x, (3, 1))."
         )
-    return permute_dims(reshape(permute_dims(x), wanted[::-1])) if order == "F" else reshape(x, wanted)
+    return permute_dims(reshape(permute_dims(x), wanted[::-1]))
 
 
 permute_op = linear(
@@ -196,8 +199,18 @@ def _as_recorded(x: Any) -> Any:
     return x if not isinstance(x, Value) or modes().grad else pointwise.unrecorded(x)
 
 
-def writable_copy(x: Any) -> Any:
+def in_row_order(x: Any) -> Any:
+    """In a function that may be NumPy code: a value with its elements in the order that a copy has in NumPy, by which
+    a reshape is a view or a copy.
+    """
+    if current_run.get() is None or not isinstance(x, Value) or array_laid_out_as(x).flags.c_contiguous:
+        return x
+    return reshape(reshape(x, (-1,)), x.shape)
+
+
+def writable_copy(x: Any, order: Any = "C") -> Any:
     """A copy that may be written to: a new variable, also over a value of a running transform."""
+    x = in_row_order(x) if order == "C" else x
     return pass_through(x) if type(x) is Tensor or not isinstance(x, Value) else tensor(_as_recorded(x))
 
 
