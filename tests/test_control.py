@@ -1035,3 +1035,38 @@ def test_a_body_may_update_numbers_in_place(f, wanted, slopes):
     x = np.array(8.0)
     pb.while_loop(lambda n: n < 9, lambda n: n.__iadd__(1), x)
     assert x == 8
+
+
+@pytest.mark.parametrize("change", [lambda f: f, pb.grad, pb.jit, pb.vmap, lambda f: pb.jit(pb.grad(f))])
+@pytest.mark.parametrize(
+    "loop", [pb.map, lambda f, xs: pb.scan(lambda c, x: (c, f(x)), 0.0, xs)[1]], ids=["map", "scan"]
+)
+def test_steps_may_return_one_array_that_each_fills(loop, change):
+    """Each result is what the array held in its step: all of them were what it held in the last one."""
+    weights, xs = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), np.arange(6.0).reshape(3, 2)
+
+    def total(xs, shared):
+        kept = np.zeros(2)
+
+        def fill(x):
+            made = kept if shared else np.zeros(2)
+            made[:] = x * x
+            return made
+
+        return pb.sum(loop(fill, xs) * weights)
+
+    given = xs[None] if change is pb.vmap else xs
+    found, wanted = (change(lambda xs, shared=shared: total(xs, shared))(given) for shared in (True, False))
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_steps_may_return_a_tensor_that_each_updates():
+    total = pb.tensor(np.zeros(2))
+
+    def add(x):
+        nonlocal total
+        total += x
+        return total
+
+    xs = np.arange(6.0).reshape(3, 2)
+    assert pb.map(add, pb.tensor(xs)).tolist() == np.cumsum(xs, axis=0).tolist()

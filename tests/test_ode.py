@@ -439,6 +439,28 @@ def test_further_equations_that_fail_say_so(kind):
     assert np.isnan(pb.grad(end)(1.3, False))
 
 
+@pytest.mark.parametrize("change", [lambda f: f, pb.jit, pb.vmap], ids=["eager", "compiled", "batch"])
+def test_a_solve_backward_that_loses_its_way_says_so(change):
+    """A limit cycle forgets its start: going back finds another state, and the gradient was any number."""
+    f = lambda t, y, k: pb.stack([y[1], k * (1 - y[0] ** 2) * y[1] - y[0]])  # noqa: E731
+    policy = pb.ode.ContinuousAdjoint()
+
+    def slope(k, strict=True, span=(0.0, 20.0), saveat=None):
+        args = np.array([k]) if change is pb.vmap else k
+        loss = lambda k: pb.sum(  # noqa: E731
+            pb.ode.solve(f, np.array([2.0, 0.0]), span, k, derivative=policy, strict=strict, saveat=saveat).y ** 2
+        )
+        return np.squeeze(change(pb.grad(loss))(args))
+
+    with pytest.raises(pb.errors.IntegrationError, match=r"the solve backward .* came to another state"):
+        slope(2.0)
+    with pytest.raises(pb.errors.IntegrationError, match=r"came to another state"):
+        slope(2.0, saveat=np.array([0.1, 19.0]))
+    assert np.isnan(slope(2.0, strict=False))
+    exact = pb.grad(lambda k: pb.sum(pb.ode.solve(f, np.array([2.0, 0.0]), (0.0, 2.0), k).y ** 2))(0.2)
+    assert np.isclose(slope(0.2, span=(0.0, 2.0)), exact, rtol=1e-4)
+
+
 def test_rejected_steps_that_overflow_leave_gradients_finite():
     # the first guess of a step is far too long, and the trial overflows; y = (y0^-6 + 6 t)^(-1/6)
     control, f = pb.ode.PID(first=1.0), lambda t, y: -(y**7)

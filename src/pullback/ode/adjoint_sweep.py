@@ -18,21 +18,23 @@ from .problem import Problem
 
 def sweep_adjoint(problem: Problem, go_back: Callable[..., Any], bar: Any, y: Any, xs: Sequence[Any]) -> list[Any]:
     """The cotangents of y0, t0, t1, the times and the arguments: from saved time to saved time, each of which brings
-    its own. `go_back(z, y, start, end)` follows the vector z = (a, g) from a time, where the state is y, to another.
+    its own. `go_back(z, y, known, start, end)` follows the vector z = (a, g) from a time, where the state is y, to
+    another, where it is known.
     """
     y0, t0, t1, times, *arguments = xs
     parameters, n = Parameters(arguments), problem.size
     f, none = problem.slope(tuple(arguments)), problem.place(np.zeros(n + parameters.size, problem.dtype))
 
     def step(z: Any, x: tuple[Any, ...]) -> tuple[Any, Any]:
-        bar_k, y_k, start, end = x
-        return go_back(concat([z[:n] + bar_k, z[n:]]), y_k, start, end), dot(bar_k, f(start, y_k))
+        bar_k, y_k, known, start, end = x
+        return go_back(concat([z[:n] + bar_k, z[n:]]), y_k, known, start, end), dot(bar_k, f(start, y_k))
 
     if problem.has_times:
-        ends = concat([reshape(t0, (1,)), times[: len_of(times) - 1]])
-        z, times_bar = scan(step, none, (bar, y, times, ends), reverse=True)
+        count = len_of(times) - 1
+        before, ends = concat([reshape(y0, (1, n)), y[:count]]), concat([reshape(t0, (1,)), times[:count]])
+        z, times_bar = scan(step, none, (bar, y, before, times, ends), reverse=True)
         t1_bar = zeros(spec_of(t1))
     else:
-        z = go_back(concat([bar, none[n:]]), y, t1, t0)
+        z = go_back(concat([bar, none[n:]]), y, y0, t1, t0)
         times_bar, t1_bar = zeros(spec_of(times)), dot(bar, f(t1, y))
     return [z[:n], -dot(z[:n], f(t0, y0)), t1_bar, times_bar, *parameters.place(z[n:])]

@@ -10,7 +10,7 @@ same policy, so derivatives of every order follow.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -44,8 +44,9 @@ _GOING_BACK = "the solve backward in time (pb.ode.InterpolatedAdjoint() is stabl
 class ContinuousAdjoint(FurtherSolves):
     """By the adjoint equation, solved backward together with the state: nothing is saved but the solution, and the
     gradient is that of the equation, off by the error of the backward solve. The state is found again by going back,
-    which is unstable where the system forgets its start (strong damping, stiffness). Tangents are those of
-    `ForwardSensitivity`. `rtol` and `atol` are those of the backward solve, by default those of the solution.
+    which is unstable where the system forgets its start (strong damping, stiffness): an error if another state is found
+    there. Tangents are those of `ForwardSensitivity`. `rtol` and `atol` are those of the backward solve, by default
+    those of the solution.
 
     >>> import numpy as np, pullback as pb
     >>> policy = pb.ode.ContinuousAdjoint(rtol=1e-9)
@@ -62,29 +63,30 @@ class ContinuousAdjoint(FurtherSolves):
         return pull_in_batches(lambda bar, y, xs: _pull_one(call, problem, bar, y, xs), call, bar, done.y, xs)
 
 
-def _go_back(call: Call, problem: Problem, state: Any, start: Any, end: Any, arguments: Any) -> Any:
-    """(y, a, g) at the end, as a vector, from that at the start."""
+def _go_back(call: Call, problem: Problem, state: Any, known: Any, start: Any, end: Any, arguments: Any) -> Any:
+    """(y, a, g) at the end, as a vector, from that at the start; y there is known, so that a solve that lost its way
+    is noticed.
+    """
     n, f = problem.size, problem.function
     size = Parameters(arguments).size
 
-    def slope(t: Any, z: Any, *arguments: Any) -> Any:
-        parameters = Parameters(arguments)
+    def slope(t: Any, z: Any, *given: Any) -> Any:
+        parameters = Parameters(given[:-1])
         q = parameters.to_vector(problem)
         y_dot, back = vjp(lambda y, q: f(t, y, *parameters.fill(q)), z[:n], q)
         y_bar, q_bar = back(z[n : 2 * n])
         return concat([y_dot, -y_bar, -q_bar])
 
-    whole = replace(
-        problem, function=slope, size=2 * n + size, has_times=False, saves_states=False, purpose=_GOING_BACK
-    )
-    return solve_further(call, whole, state, start, end, problem.place(np.zeros(0, problem.dtype)), *arguments)
+    whole = problem.further(slope, 2 * n + size, _GOING_BACK, has_times=False, knows_end=True)
+    none = problem.place(np.zeros(0, problem.dtype))
+    return solve_further(call, whole, state, start, end, none, *arguments, known)
 
 
 def _pull_one(call: Call, problem: Problem, bar: Any, y: Any, xs: Sequence[Any]) -> list[Any]:
     """The cotangents of one element; at each saved time the state is set to the saved one."""
 
-    def go_back(z: Any, y: Any, start: Any, end: Any) -> Any:
-        return _go_back(call, problem, concat([y, z]), start, end, xs[4:])[problem.size :]
+    def go_back(z: Any, y: Any, known: Any, start: Any, end: Any) -> Any:
+        return _go_back(call, problem, concat([y, z]), known, start, end, xs[4:])[problem.size :]
 
     return sweep_adjoint(problem, go_back, bar, y, xs)
 
@@ -127,7 +129,7 @@ def _pull_forward(call: Call, problem: Problem, bar: Any, y: Any, xs: Sequence[A
         rows = vmap(along)(reshape(z[n:], (width, n)), directions)
         return concat([problem.function(t, y, *arguments), reshape(rows, (width * n,))])
 
-    whole = replace(problem, function=slope, size=n + width * n, saves_states=False, purpose=SENSITIVITIES)
+    whole = problem.further(slope, n + width * n, SENSITIVITIES)
     start = concat([y0, problem.place(np.eye(width, n, dtype=problem.dtype).reshape(-1))])
     z = solve_further(call, whole, start, t0, t1, times, *arguments)
     f = problem.slope(tuple(arguments))

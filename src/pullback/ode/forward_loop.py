@@ -62,12 +62,28 @@ def integrate(problem: Problem, y0: Any, t0: Any, t1: Any, times: Any, *argument
         is_over = pointwise.logical_or(pointwise.equal(status, 0), pointwise.equal(status, int(Status.STOPPED)))
         is_refused = pointwise.logical_and(is_over, pointwise.logical_not(_are_in_order(times, t0, t1)))
         status = pointwise.where(is_refused, np.int64(Status.OUTSIDE), status)
+    if problem.knows_end:
+        is_lost = _is_elsewhere(problem, y0, problem.method.state(end.y), arguments[-1])
+        status = pointwise.where(
+            pointwise.logical_and(pointwise.equal(status, 0), is_lost), np.int64(Status.LOST), status
+        )
     counts, numbers = stack([end.steps, end.rejected, status]), stack([end.t, end.worst])
     if problem.events:
         return _join_events(problem, end, counts, numbers)
     rows = end.rows if problem.has_times else problem.method.state(end.y)
     none = problem.place(np.zeros(0, problem.dtype)), problem.place(np.zeros(0, np.int64))
     return Outcome(rows, end.grid, end.states, end.places, counts, end.choices, end.held, numbers, *none)
+
+
+def _is_elsewhere(problem: Problem, start: Any, end: Any, known: Any) -> Any:
+    """Whether the state at the end is not what is known of it, by more than a tenth: no tolerance asks for less."""
+    n = len_of(known)
+    size = _norm(known) + _norm(start[:n])
+    return pointwise.greater(_norm(end[:n] - known), size * 0.1 + problem.tolerance.atol * n**0.5)
+
+
+def _norm(x: Any) -> Any:
+    return pointwise.sqrt(reductions.sum(pointwise.square(x)))
 
 
 def _are_in_order(times: Any, t0: Any, t1: Any) -> Any:

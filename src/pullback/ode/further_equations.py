@@ -76,7 +76,7 @@ def _push_one(call: Call, problem: Problem, dots: Sequence[Any], xs: Sequence[An
     keeps = any(map(may_be_pulled, given)) and call.policy.saves_states(
         2 * n * problem.dtype.itemsize, problem.max_steps
     )
-    both = replace(problem, function=slope, size=2 * n, saves_states=keeps, purpose=SENSITIVITIES)
+    both = problem.further(slope, 2 * n, SENSITIVITIES, saves_states=keeps)
     z = solve_further(call, both, *given)
     if not problem.has_times:
         return z[n:] + f(t1, z[:n], *arguments) * dt1

@@ -12,7 +12,7 @@ of the sensitivities, with the same policy. Since <c, P(x, b)> = <J(x; c), b>,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -77,8 +77,7 @@ def _go_back(
         return concat([-x for x in back(z[:n])])
 
     size = n + Parameters(rest).size
-    purpose = "the solve of its adjoint equation"
-    whole = replace(problem, function=slope, size=size, has_times=False, saves_states=False, purpose=purpose)
+    whole = problem.further(slope, size, "the solve of its adjoint equation", has_times=False)
     none = problem.place(np.zeros(0, problem.dtype))
     return solve_further(call, whole, z, *span, none, *record, ahead, *rest)
 
@@ -86,7 +85,7 @@ def _go_back(
 def _pull_one(call: Call, problem: Problem, bar: Any, y: Any, record: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
     ahead = pointwise.sign(xs[2] - xs[1])
 
-    def go_back(z: Any, _: Any, start: Any, end: Any) -> Any:
+    def go_back(z: Any, y: Any, known: Any, start: Any, end: Any) -> Any:
         return _go_back(call, problem, record, z, (start, end), ahead, xs[4:])
 
     return sweep_adjoint(problem, go_back, bar, y, xs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -37,6 +37,7 @@ class Status(IntEnum):
     OUTSIDE = 4
     STOPPED = 5
     NO_CONDITION = 6
+    LOST = 7
 
 
 class Outcome(NamedTuple):
@@ -68,6 +69,7 @@ class Problem:
     """dy/dt = function(t, y, *arguments) on vectors of a dtype on a device, and how it is solved. With `has_times` the
     states at given times are wanted, not that at the end; with `saves_states` those of all accepted steps are kept,
     else so many `snapshots`, none if a backward pass needs none. `purpose` says what further equations are solved for.
+    With `knows_end` the last argument is what the state at the end begins with, and the solve fails if it is not.
     """
 
     function: Callable[..., Any]
@@ -84,10 +86,16 @@ class Problem:
     events: tuple[Condition, ...] = ()
     snapshots: int = 0
     purpose: str = ""
+    knows_end: bool = False
 
     def slope(self, arguments: tuple[Any, ...]) -> Slope:
         """The function with its arguments filled in."""
         return lambda t, y: self.function(t, y, *arguments)
+
+    def further(self, function: Callable[..., Any], size: int, purpose: str, **changes: Any) -> Problem:
+        """Equations that are solved for a derivative of this problem."""
+        changes = {"saves_states": False, "knows_end": False} | changes
+        return replace(self, function=function, size=size, purpose=purpose, **changes)
 
     def place(self, constant: Any) -> Any:
         """A constant made on the host, where the state lies."""

@@ -8,7 +8,13 @@ import numpy as np
 
 from ..arrays.backends import to_host
 from ..arrays.value import unwrap_array
-from ..errors import ArgumentError, NonFiniteStateError, StepUnderflowError, TooManyStepsError
+from ..errors import (
+    ArgumentError,
+    IntegrationError,
+    NonFiniteStateError,
+    StepUnderflowError,
+    TooManyStepsError,
+)
 from ..public_names import explain_missing_attributes
 from .dense import DenseOutput
 from .events import EventRecord
@@ -64,6 +70,7 @@ _SAID = {
     Status.STOPPED: "stopped by an event",
     Status.NO_CONDITION: "the condition of an event is not a number",
     Status.OUTSIDE: "a time of saveat lies outside, or out of order",
+    Status.LOST: "came to another state than the solution was in",
 }
 
 
@@ -104,6 +111,10 @@ _ERRORS: dict[Status, tuple[type, str]] = {
         "f returned NaN or an infinity there however small the step, or the state itself is not finite.",
     ),
     Status.NO_CONDITION: (NonFiniteStateError, "The condition must be a number at every state of the solution."),
+    Status.LOST: (
+        IntegrationError,
+        "The system forgets where it came from, so the gradient would be wrong: use another policy, or a tighter rtol.",
+    ),
 }
 
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ...arrays.argument_checks import check_functions
+from ...arrays.backends import is_array
 from ...arrays.origin import register_round
 from ...arrays.spec import Spec, make_spec, spec_of, zeros
-from ...arrays.tensor import Tensor, wrap_new
+from ...arrays.tensor import Tensor, alias, wrap_new
 from ...arrays.trees import flatten, leaf_paths, leaves_matching, unflatten
 from ...errors import ArgumentError, ConversionError, DtypeError, ShapeError
 from ...ops.axes import as_integer
@@ -135,7 +136,7 @@ class ScanResults:
             leaves, self._structure = flatten(y)
             leaves = as_arrays(leaves, self._what)
             self._specs = [spec_of(x) for x in leaves]
-            self._columns = [[x] for x in leaves]
+            self._columns = [[_hold(x)] for x in leaves]
             return
         leaves = as_arrays(leaves_matching(self._structure, y, f"{self._what}: the results of two steps"), self._what)
         for i, (x, spec, column) in enumerate(zip(leaves, self._specs, self._columns, strict=True)):
@@ -145,12 +146,17 @@ class ScanResults:
                     f"{self._what}: result{leaf_paths(self._structure)[i]} was {spec} at first and {spec_of(x)} "
                     f"in step {len(column) + 1}.\n  All steps return one shape and dtype."
                 )
-            column.append(x)
+            column.append(_hold(x))
 
     def stack_all(self, reverse: bool) -> Any:
         """All results, one array for each leaf."""
         columns = self._columns or []
         return unflatten(self._structure, [_stack_entries(column[:: -1 if reverse else 1]) for column in columns])
+
+
+def _hold(x: Any) -> Any:
+    """The numbers of a result as they are now: the function may write to the same array in each step."""
+    return x.copy() if is_array(x) else alias(x)
 
 
 def _stack_entries(entries: list[Any]) -> Any:
