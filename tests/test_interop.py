@@ -69,7 +69,6 @@ REFUSED = {
     "list of tensors": lambda x: np.array([x, x]),
     "pb.tensor of a list": lambda x: pb.tensor([x, x]),
     "full": lambda x: pb.full(2, x),
-    "shares": lambda x: pb.add(np.ones(1), [x]),
 }
 
 
@@ -81,6 +80,13 @@ def test_tracked_tensor_refuses_to_become_bare_and_says_what_to_do(convert, made
         convert(x if made == "leaf" else x * 2)
     assert isinstance(caught.value, TypeError)
     assert "test_interop.py" in str(caught.value)
+
+
+def test_lists_of_tensors_beside_arrays_are_joined():
+    x = leaf(2.0)
+    y = pb.add(np.ones(2), [x, 3.0 * x])
+    pb.sum(y * np.array([1.0, 10.0])).backward()
+    assert (y.tolist(), float(x.grad)) == ([3.0, 7.0], 31.0)
 
 
 def test_tracked_tensor_does_not_slip_into_an_array():
