@@ -1,4 +1,4 @@
-"""Public suites against the package: `python tests/external/run.py autograd | nist | s2mpj | all`.
+"""Public suites against the package: `python tests/external/run.py autograd | examples | nist | s2mpj | scipy | all`.
 
 Each is downloaded from the package index into a temporary directory, checked by its hash, run, and told as a table.
 """
@@ -11,9 +11,15 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent.parent / "src")]
 
-from suites import autograd_suite, nist_suite, s2mpj_suite  # noqa: E402
+from suites import autograd_suite, examples_suite, nist_suite, s2mpj_suite, scipy_suite  # noqa: E402
 
-SUITES = {"autograd": autograd_suite.run, "nist": nist_suite.run, "s2mpj": s2mpj_suite.run}
+SUITES = {
+    "autograd": autograd_suite.run,
+    "examples": examples_suite.run,
+    "nist": nist_suite.run,
+    "s2mpj": s2mpj_suite.run,
+    "scipy": scipy_suite.run,
+}
 
 
 def main() -> int:
