@@ -98,6 +98,17 @@ def test_small_systems_are_solved_and_singular_ones_a_status(tmp_path):
     assert run(made, "solve", np.ones((2, 2)), b)[0] == 2
 
 
+def test_differential_equations_are_native_and_unfinished_ones_a_status(tmp_path):
+    def end(k):
+        return pb.ode.solve(lambda t, y, k: -k * y * y, 1.0, (0.0, 2.0), k).y
+
+    made = pb.exchange.to_c_library(end, 2.0, path=tmp_path / "end", gradient=True)
+    status, found = run(made, "end_gradient", 2.0)
+    assert status == 0
+    np.testing.assert_allclose(found, pb.value_and_grad(end)(2.0), rtol=1e-12)
+    assert run(made, "end", -1.0)[0] == 2  # it has a pole
+
+
 def test_large_systems_are_loops(tmp_path):
     rng = np.random.default_rng(4)
     a, b, t = rng.normal(size=(12, 12)), rng.normal(size=(12, 2)), rng.normal(size=(9, 5))

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from ..ops.user_calls import call_function
 from ..settings import override_native
 from .jit import Jitted
 
@@ -19,7 +20,7 @@ _compiled_call = Jitted.__call__
 
 
 def _call_as_chosen(self: Jitted[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return self.f(*args, **kwargs) if _disabled.get() else _compiled_call(self, *args, **kwargs)
+    return call_function(self.f, args, kwargs) if _disabled.get() else _compiled_call(self, *args, **kwargs)
 
 
 def _count_contexts(change: int) -> None:

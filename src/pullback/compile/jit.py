@@ -21,6 +21,7 @@ from ..arrays.text import format_seconds, parse_bytes
 from ..arrays.trees import dict_key_order, flatten, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ArgumentTypeError, ConversionError, DeterminismError
+from ..ops.user_calls import call_function
 from ..public_names import explain_missing_attributes, explain_missing_functions
 from ..settings import context_key, is_deterministic, modes, override_modes, setting_listeners
 from ..transforms.control.run_paths import run_as_program
@@ -139,6 +140,8 @@ class Jitted(Generic[P, R]):
 
     #: Whether f may run op by op instead.
     is_optional = False
+    #: It calls f by `call_function`, so that transforms need not.
+    prepares_calls = True
 
     def __init__(
         self,
@@ -210,7 +213,7 @@ class Jitted(Generic[P, R]):
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if (casting := modes().autocast) is not None:
             if casting.log is not None:
-                return self.f(*args, **kwargs)
+                return call_function(self.f, args, kwargs)
             if casting.parameters is not None:
                 given = casting.cast_parameters([*args, *kwargs.values()])
                 args, kwargs = tuple(given[: len(args)]), dict(zip(kwargs, given[len(args) :], strict=True))
@@ -231,7 +234,7 @@ class Jitted(Generic[P, R]):
         """The call as part of another program, or of a transform that sees each op."""
         forget = forget_rebindings_since_now()
         try:
-            return self.f(*args, **kwargs)
+            return call_function(self.f, args, kwargs)
         except ConversionError as error:
             if not error.asked_by_branch:
                 raise

@@ -13,14 +13,16 @@ import numpy as np
 
 from ..arrays.spec import Spec, make_spec, zeros
 from ..ops.dispatch import apply
-from ..ops.forms import Expand
+from ..ops.elementwise import pointwise
+from ..ops.forms import Check, Expand
+from ..ops.index.indexing import getitem
 from ..ops.op import Formula, Op
 from ..transforms.custom.rules import as_bare_results, make_custom_record
 from .event_derivatives import pull_events, push_events
 from .events import count_slots
 from .forward_loop import integrate
 from .policies import Call, apply_to_batch
-from .problem import Outcome
+from .problem import Outcome, Status
 from .report import check_outcome
 
 #: The place of the times of events among the results of a solve.
@@ -60,15 +62,23 @@ def _stage_solve(*xs: Any, call: Call) -> Any:
     done = _run(call, xs)
     if not call.problem.strict:
         return tuple(done)
+    status = getitem(done.counts, (..., 2))
+    arrived = pointwise.logical_or(
+        pointwise.equal(status, int(Status.DONE)), pointwise.equal(status, int(Status.STOPPED))
+    )
+    failed = pointwise.logical_not(arrived)
     # it reads what it says alone: states that no backward pass asks for are not kept for it
     # a gradient may use the counts and not the state, so that either asks for the check
-    y, counts = apply(_check_op, done.y, done.counts, done.numbers, purpose=call.problem.purpose)
+    y, counts = (
+        apply(_check_op, x, failed, done.counts, done.numbers, purpose=call.problem.purpose)
+        for x in (done.y, done.counts)
+    )
     return tuple(done._replace(y=y, counts=counts))
 
 
-def _check_bare(xp: Any, y: Any, counts: Any, numbers: Any, purpose: str) -> Any:
+def _check_bare(xp: Any, x: Any, failed: Any, counts: Any, numbers: Any, purpose: str) -> Any:
     check_outcome(counts, numbers, purpose)
-    return y, counts
+    return x
 
 
 def _find_specs(*specs: Spec, call: Call) -> tuple[Spec, ...]:
@@ -114,7 +124,8 @@ def _batch(size: int, axes: tuple[int | None, ...], *xs: Any, call: Call) -> Any
 
 
 _check_op: Op = make_custom_record(
-    "check_solve", ("y", "counts", "numbers"), _check_bare, None, None, None, lambda *specs, purpose: specs[:2]
+    "check_solve", ("x", "failed", "counts", "numbers"), _check_bare, None, None, None,
+    lambda *specs, purpose: specs[0], Check(),
 )  # fmt: skip
 _solve_op: Op = replace(make_custom_record(
     "solve_ode", ("*xs",), _solve_bare, Formula(_pull, ("bar", "out", "xs", "call")),

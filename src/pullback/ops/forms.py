@@ -37,7 +37,7 @@ class Reduce(NamedTuple):
 
 
 class Check:
-    """The first argument itself, or an error where it is not zero and the second has a flag set."""
+    """The first argument itself, or an error, which the op decides where the second argument has a flag set."""
 
     __slots__ = ()
 

@@ -483,8 +483,10 @@ _without_buffers: dict[int, tuple[CodeType, Helpers | None]] = {}
 
 def _needs_no_buffers(function: Any, args: Any) -> bool:
     """Whether a function is known to create no arrays: it mentions no such function, and calls libraries alone, or
-    functions of which the same is known.
+    functions of which the same is known; or it is compiled, and calls what it was made of as a transform does.
     """
+    if getattr(type(function), "prepares_calls", False):
+        return True
     for x in args:
         if type(x) not in _USUAL_ARGUMENTS and not isinstance(x, _ARGUMENTS):
             return False

@@ -161,7 +161,7 @@ def render_routine(step: Host, constants: BlasConstants, declared: set[str], vec
     assert step.routine is not None
     t = RoutineText(step, constants, declared, vector_bytes)
     if step.routine.name == "check":
-        emit_check(t, step.args[1], MatrixRef("%p2", step.outs[0].buffer.dtype, 1, 1, 0, 0))
+        emit_check(t, step.args[1], MatrixRef(f"%p{len(step.args)}", step.outs[0].buffer.dtype, 1, 1, 0, 0))
     else:
         _emit_stack(t, step, step.routine.name)
     return RenderedRoutine(t.render(), t.scratch, t.text.functions)
