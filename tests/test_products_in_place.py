@@ -164,3 +164,28 @@ def test_the_blas_is_numpys_or_scipys(monkeypatch):
     assert other.integer == np.int32
     assert all(other.addresses.values())
     assert blas.blas_thread_functions.__wrapped__() is not None or blas.blas_thread_functions() is None
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("shape", [(70, 300, 260), (16, 1025, 96), (257, 129, 513), (20, 2100, 40), (300, 20, 1100)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products_that_tiles_take_from_a_blas_with_narrow_vectors(shape, dtype, threads, monkeypatch):
+    """All orders of both matrices, and the product added to an array, whatever BLAS this machine has."""
+    rows, depth, columns = shape
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(rows, depth)).astype(dtype), rng.normal(size=(depth, columns)).astype(dtype)
+    c = rng.normal(size=(rows, columns)).astype(dtype)
+
+    def products(a, b, at, bt, c):
+        return a @ b, at.T @ b, a @ bt.T, at.T @ bt.T, c - 0.5 * (a @ b)
+
+    given = a, b, np.ascontiguousarray(a.T), np.ascontiguousarray(b.T), c
+    before = pb.get_num_threads()
+    pb.set_num_threads(threads)
+    try:
+        for is_wider in (True, False):
+            cpu_with(monkeypatch, is_wider_than_blas=is_wider)
+            for found, wanted in zip(pb.jit(products)(*given), products(*given), strict=True):
+                np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-4 if dtype == np.float32 else 1e-12)
+    finally:
+        pb.set_num_threads(before)

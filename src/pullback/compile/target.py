@@ -84,6 +84,8 @@ class Limits:
     #: Whether code runs without NumPy and its BLAS: all products are its own, and a routine that cannot finish says so
     #: in the status word.
     is_freestanding: bool = False
+    #: Whether vectors are wider than those of the BLAS, so that more products are worth computing without it.
+    is_wider_than_blas: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

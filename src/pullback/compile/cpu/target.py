@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ...arrays.call_site import warn_at_user_line
 from ...arrays.spec import Spec, spec_of
@@ -17,7 +18,7 @@ from .matmul.bfloat16 import VECTOR_BYTES, can_multiply_pairs, multiplies_pairs
 from .matmul.panels import is_paneled
 from .program.render import render_program
 from .runner import CpuRunner
-from .runtime.blas import blas_thread_functions
+from .runtime.blas import blas_thread_functions, has_narrow_kernels
 from .runtime.entry import can_check, is_abi_supported
 from .runtime.link import compile_assembly, converts_float16, has_llvm, multiplies_bfloat16, vector_bytes
 from .runtime.pool_code import MAX_BLOCKS
@@ -84,7 +85,9 @@ def make_cpu_target(limits: Limits) -> Target:
         disassemble=compile_assembly,
         scratch_bytes=lambda step: _scratch_bytes(step, limits),
         has_routine=lambda routine, specs: _has_routine(routine, specs, limits),
-        can_cut_product=lambda product: multiplies_pairs(product) or is_paneled(product, limits.vector_bytes),
+        can_cut_product=lambda product: (
+            multiplies_pairs(product) or is_paneled(product, limits.vector_bytes, limits.is_wider_than_blas)
+        ),
         can_divide_batches=lambda: blas_thread_functions() is not None,
         takes_half_factors=lambda dtype, rows, columns, depth: (
             dtype.name == "bfloat16"
@@ -113,7 +116,8 @@ def _has_routine(routine: Routine, specs: Sequence[Spec], limits: Limits) -> boo
 @functools.cache
 def cpu_target() -> Target:
     """This machine."""
-    return make_cpu_target(cpu_limits(vector_bytes()))
+    width = vector_bytes()
+    return make_cpu_target(replace(cpu_limits(width), is_wider_than_blas=width == 64 and has_narrow_kernels()))
 
 
 def find_cpu_target(program: Program) -> Target | None:

@@ -30,6 +30,9 @@ PLAIN_RIGHT_BYTES, STRIDED_BYTES = 1 << 18, 1 << 19
 #: Elements that are a multiple of this many bytes apart conflict in a cache; so many of them still fit, and so many
 #: rows of a panel.
 PAGE, ROWS_OF_PAGES, PANEL_ROWS_OF_PAGES = 4096, 128, 16
+#: Where the BLAS has vectors of half the width, tiles are quicker as long as all stays in the L3 cache: the bytes of a
+#: matrix that is read in place, and of one that is transposed or read across its rows.
+FAR_BYTES, FAR_STRIDED_BYTES = 1 << 23, 1 << 22
 #: A transposed panel is on the stack, so it has at most this many rows.
 DEEPEST = 1024
 #: Rows and vectors of a tile, by the bytes of a vector: as many sums as fit in the registers, less some.
@@ -48,10 +51,16 @@ def can_be_tiled(step: Product, vector_bytes: int) -> bool:
     return in_order or (depth <= DEEPEST and (step.right.strides[-2] == 1 or depth <= 1))
 
 
-def is_tiled(step: Product, vector_bytes: int) -> bool:
-    """Whether the product is tiled: its matrices stay in a cache, else the BLAS is quicker."""
+def is_tiled(step: Product, vector_bytes: int, is_wider: bool) -> bool:
+    """Whether the product is tiled: its matrices stay in a cache, else the BLAS is quicker; further ones too if vectors
+    are wider than the BLAS's.
+    """
     if not can_be_tiled(step, vector_bytes):
         return False
+    return _is_near(step) or (is_wider and _is_in_far_cache(step))
+
+
+def _is_near(step: Product) -> bool:
     rows, columns = step.out.shape[-2:]
     depth = step.left.shape[-1]
     size, strided = step.out.buffer.dtype.itemsize, step.right.strides[-1] != 1
@@ -61,6 +70,17 @@ def is_tiled(step: Product, vector_bytes: int) -> bool:
         near = depth * columns * size < PLAIN_RIGHT_BYTES
         near &= step.right.strides[-2] * size % PAGE != 0 or depth <= PANEL_ROWS_OF_PAGES
     return near and _is_left_near(step)
+
+
+def _is_in_far_cache(step: Product) -> bool:
+    rows, columns = step.out.shape[-2:]
+    depth, size = step.left.shape[-1], step.out.buffer.dtype.itemsize
+    right = FAR_BYTES if step.right.strides[-1] == 1 else FAR_STRIDED_BYTES
+    if depth * columns * size > right or (right < FAR_BYTES and rows < 16):
+        return False
+    if step.left.strides[-1] == 1:
+        return rows * depth * size <= FAR_BYTES
+    return rows * max(depth, columns) * size <= FAR_STRIDED_BYTES
 
 
 def _is_left_near(step: Product) -> bool:
@@ -124,12 +144,12 @@ def _split_last_rows(rows: int, tall: int, adds: bool) -> tuple[int, int, int, i
     return halves, rows, -1, -1
 
 
-def is_paneled(step: Product, vector_bytes: int) -> bool:
+def is_paneled(step: Product, vector_bytes: int, is_wider: bool = False) -> bool:
     """Whether the product is computed here. A small one is, if its rows or depth vary and its sums are those of tiles:
     then one code serves small products and larger ones.
     """
     if not is_small(step):
-        return is_tiled(step, vector_bytes)
+        return is_tiled(step, vector_bytes, is_wider)
     rows, columns = step.out.shape[-2:]
     varies = isinstance(rows, Varying) or isinstance(step.left.shape[-1], Varying)
     is_wide = vector_bytes in _TILES and columns * step.out.buffer.dtype.itemsize >= vector_bytes

@@ -297,7 +297,7 @@ class ProgramWriter:
         if multiplies_pairs(step):
             return self._name_function(render_pairs(step, self.declared, self._name_function), "product")
         without_blas = self.limits.is_freestanding and not is_small(step)
-        if is_paneled(step, self.limits.vector_bytes) or (
+        if is_paneled(step, self.limits.vector_bytes, self.limits.is_wider_than_blas) or (
             without_blas and can_be_tiled(step, self.limits.vector_bytes)
         ):
             return self._name_function(

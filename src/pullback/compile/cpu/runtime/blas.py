@@ -24,6 +24,10 @@ from ....errors import ArgumentError
 PRODUCTS = ("sgemm", "dgemm", "sgemv", "dgemv")
 #: OpenBLAS's names for them, with SciPy's prefix or without, and with or without the suffix of 64-bit integers.
 _NAMES = tuple(f"{prefix}openblas_%s_num_threads{suffix}" for prefix in ("scipy_", "") for suffix in ("", "64_"))
+#: The same for what tells which processor OpenBLAS takes this one for, and those whose kernels have half the width of
+#: the widest vectors. A processor that it does not know is taken for one of them.
+_CORE_NAMES = tuple(name.replace("%s_num_threads", "get_corename") for name in _NAMES)
+_NARROW_CORES = frozenset((b"Haswell", b"Zen", b"Sandybridge"))
 #: How libraries spell the name of a function with 64-bit integers, and with 32-bit ones.
 _SPELLINGS: dict[np.dtype[Any], tuple[str, ...]] = {
     np.dtype(np.int64): ("scipy_{}_64_", "{}_64_", "{}64_", "{}$NEWLAPACK$ILP64"),
@@ -114,10 +118,26 @@ def _find_address(library: ctypes.CDLL, name: str) -> int:
 @functools.cache
 def blas_thread_functions() -> tuple[int, int] | None:
     """The addresses of the functions that get and set the BLAS's number of threads; None if it has no known ones."""
-    library = _user_library()
-    if library is None:
-        library = _scipy_library() if find_in_numpy(PRODUCTS) is None else _numpy_library()
-    return find_thread_functions(library)
+    return find_thread_functions(_library_in_use())
+
+
+@functools.cache
+def has_narrow_kernels() -> bool:
+    """Whether the BLAS is known to use vectors of half the width that this processor may have."""
+    library = _library_in_use()
+    for name in _CORE_NAMES:
+        with suppress(AttributeError):
+            core_name = getattr(library, name)
+            core_name.restype = ctypes.c_char_p
+            return core_name() in _NARROW_CORES
+    return False
+
+
+def _library_in_use() -> ctypes.CDLL:
+    named = _user_library()
+    if named is not None:
+        return named
+    return _scipy_library() if find_in_numpy(PRODUCTS) is None else _numpy_library()
 
 
 def _scipy_library() -> ctypes.CDLL:
