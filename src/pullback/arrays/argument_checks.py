@@ -23,9 +23,7 @@ R = TypeVar("R")
 _KEYWORDS = {
     "dim": "axis", "dims": "axis", "axes": "axis", "keepdim": "keepdims", "keep_dims": "keepdims", "tau": "temperature",
     "num_groups": "groups", "size_average": "reduction", "reduce": "reduction", "attn_mask": "mask",
-    "dropout_p": "dropout", "unbiased": "correction", "padding_mode": "mode", "sample_shape": "shape",
-    "reinterpreted_batch_ndims": "reinterpreted", "base_distribution": "base", "transforms": "bijector",
-    "mixture_distribution": "weights", "component_distribution": "components",
+    "dropout_p": "dropout", "unbiased": "correction", "padding_mode": "mode",
 }  # fmt: skip
 
 #: In other functions; of several names, the one that the function has.
@@ -37,7 +35,8 @@ _OTHER_KEYWORDS = {
     "sigma": "scale", "std": "scale", "stddev": "scale", "p": "probs", "n": "total_count", "cov": "covariance_matrix",
     "covariance": "covariance_matrix", "maxiter": "max_steps", "max_iter": "max_steps", "file": "path",
     "filename": "path", "ddof": "correction", "correction": "ddof", "rng": "key", "rng_key": "key", "generator": "key",
-    "seed": "key",
+    "seed": "key", "reinterpreted_batch_ndims": "reinterpreted", "base_distribution": "base", "transforms": "bijector",
+    "mixture_distribution": "weights", "component_distribution": "components",
 }  # fmt: skip
 
 #: What to do about keywords that have no counterpart.

@@ -185,7 +185,7 @@ def _start_of(name: str, loop: ast.While | ast.For, tree: ast.Module) -> str:
 
 
 def _first_value(name: str, loop: ast.While | ast.For, tree: ast.Module) -> ast.expr | None:
-    """What a name was last set to before a loop, or is by default; None where that is not written down."""
+    """What a name was last set to before a loop, or is by default; None where the code does not show it."""
     found: ast.expr | None = None
     for node in ast.walk(tree):
         if isinstance(node, ast.arguments):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,17 @@ def carries_derivative(x: Any) -> bool:
 def any_derivative(args: Iterable[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether an argument of a call carries a derivative."""
     return any(map(carries_derivative, args)) or (bool(kwargs) and any(map(carries_derivative, kwargs.values())))
+
+
+def with_rule(original: Callable[..., Any], rule: Callable[..., Any], held: str) -> Callable[..., Any]:
+    """A method of SciPy's that is ours where an argument carries a derivative, or the object holds what a rule made."""
+
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        chosen = rule if held in vars(self) or any_derivative(args, kwargs) else original
+        return chosen(self, *args, **kwargs)
+
+    return method
 
 
 def unwrap_nested(x: Any) -> Any:

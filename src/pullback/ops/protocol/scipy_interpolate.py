@@ -20,7 +20,7 @@ from ..elementwise import pointwise
 from ..index import indexing
 from ..lazy import find_public
 from ..shape import reshaping
-from .nested import any_derivative, as_array_or_value
+from .nested import as_array_or_value, with_rule
 from .scipy_functions import as_argument
 
 
@@ -249,16 +249,6 @@ def evaluate_grid(self: Any, xi: Any, method: Any = None, *, nu: Any = None) -> 
     return np.where(reshaping.reshape(outside, (*shape(outside), *(1,) * rest)), self.fill_value, total)
 
 
-def _with_rule(original: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if "pieces" in vars(self) or any_derivative(args, kwargs):
-            return rule(self, *args, **kwargs)
-        return original(self, *args, **kwargs)
-
-    return method
-
-
 def _refusal(name: str) -> Callable[..., Any]:
     def refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
         raise UnsupportedFunction(
@@ -286,7 +276,7 @@ def replaced_methods(interpolate: Any) -> dict[type, dict[str, Callable[..., Any
     found = {}
     for kind, methods in rules.items():
         methods |= {name: _refusal(name) for name in others if hasattr(kind, name)}
-        found[kind] = {name: _with_rule(getattr(kind, name), rule) for name, rule in methods.items()}
+        found[kind] = {name: with_rule(getattr(kind, name), rule, "pieces") for name, rule in methods.items()}
     return found
 
 

@@ -18,7 +18,7 @@ from ...errors import ConversionError, UnsupportedFunction
 from ..elementwise import pointwise
 from ..lazy import find_public
 from ..reduce import reductions
-from .nested import as_array_or_value, carries_derivative
+from .nested import as_array_or_value, with_rule
 from .scipy_functions import as_argument, symmetric
 
 where = pointwise.where
@@ -169,16 +169,6 @@ def _refusal(name: str) -> Callable[..., Any]:
     return refuse
 
 
-def _with_rule(original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if "given" in vars(self) or any(map(carries_derivative, args)) or any(map(carries_derivative, kwargs.values())):
-            return ours(self, *args, **kwargs)
-        return original(self, *args, **kwargs)
-
-    return method
-
-
 def replaced_methods(stats: Any) -> dict[type, dict[str, Callable[..., Any]]]:
     """For each class of laws, the methods that take values that carry derivatives."""
     normal = type(stats.multivariate_normal)
@@ -197,6 +187,6 @@ def replaced_methods(stats: Any) -> dict[type, dict[str, Callable[..., Any]]]:
         },
     }
     return {
-        kind: {name: _with_rule(vars(kind)[name], rule) for name, rule in methods.items() if name in vars(kind)}
+        kind: {name: with_rule(vars(kind)[name], rule, "given") for name, rule in methods.items() if name in vars(kind)}
         for kind, methods in rules.items()
     }
