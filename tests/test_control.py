@@ -1070,3 +1070,12 @@ def test_steps_may_return_a_tensor_that_each_updates():
 
     xs = np.arange(6.0).reshape(3, 2)
     assert pb.map(add, pb.tensor(xs)).tolist() == np.cumsum(xs, axis=0).tolist()
+
+
+def test_a_number_that_a_body_updates_keeps_the_sign_of_zero():
+    def negate(i, c):
+        c *= -1.0
+        return c
+
+    assert np.signbit(pb.fori_loop(0, 3, negate, np.array(0.0)))
+    assert not np.signbit(pb.fori_loop(0, 2, negate, np.array(0.0)))

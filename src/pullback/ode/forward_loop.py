@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..implicit.linear.operator import norm
 from ..ops import basis
 from ..ops.elementwise import pointwise
 from ..ops.index.indexing import getitem
@@ -78,12 +79,8 @@ def integrate(problem: Problem, y0: Any, t0: Any, t1: Any, times: Any, *argument
 def _is_elsewhere(problem: Problem, start: Any, end: Any, known: Any) -> Any:
     """Whether the state at the end is not what is known of it, by more than a tenth: no tolerance asks for less."""
     n = len_of(known)
-    size = _norm(known) + _norm(start[:n])
-    return pointwise.greater(_norm(end[:n] - known), size * 0.1 + problem.tolerance.atol * n**0.5)
-
-
-def _norm(x: Any) -> Any:
-    return pointwise.sqrt(reductions.sum(pointwise.square(x)))
+    size = norm(known) + norm(start[:n])
+    return pointwise.greater(norm(end[:n] - known), size * 0.1 + problem.tolerance.atol * n**0.5)
 
 
 def _are_in_order(times: Any, t0: Any, t1: Any) -> Any:

@@ -264,7 +264,7 @@ def _run_step(
 def _is_unwritten(mine: Any, came: Any) -> bool:
     """Whether the variable that a body was given still has the value that came, after `n += 1` it has not."""
     if type(mine) is np.ndarray:  # what is not a number is read-only
-        return bool(mine.ndim or mine == came)
+        return bool(mine.ndim) or mine.tobytes() == came.tobytes()  # -0.0 equals 0.0
     if type(mine) is Tensor:
         return mine.value is came.value and mine.node is came.node
     if isinstance(mine, Value) and mine.parts():
